@@ -1,0 +1,158 @@
+//! A processor: from a picture to patches.
+//!
+//! # Processors are data
+//!
+//! The families differ in numbers, in one of four rules of [`Fit`], and in the texts of [`Marks`]. There is one program
+//! for all of them. A family that needs a fifth rule adds a variant, and no program of its own.
+
+use sha2::{Digest, Sha256};
+
+use crate::fit::{Fit, Size};
+use crate::grid::Tiling;
+use crate::layout::{Layout, Marks};
+use crate::patches::{Patches, Prepared};
+use crate::picture::Picture;
+use crate::resize::{Filter, resized};
+
+/// What a model does with a picture before its tower.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processor {
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches of a token's side.
+    pub merge: usize,
+    /// The size of a picture that is not cut, and of the overview of one that is.
+    pub fit: Fit,
+    /// How large pictures are cut.
+    pub tiling: Option<Tiling>,
+    /// How pixels are weighted in resizing.
+    pub filter: Filter,
+    /// The factor of a byte.
+    pub scale: f64,
+    /// The mean of each channel, after the factor.
+    pub mean: [f32; 3],
+    /// The deviation of each channel, after the factor.
+    pub std: [f32; 3],
+    /// The texts around pictures.
+    pub marks: Marks,
+}
+
+/// How much of a picture the model is shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// As the model's files say.
+    #[default]
+    High,
+    /// No tiles, and at most 512 × 512 pixels.
+    Low,
+}
+
+/// The side of a picture in low detail, as in OpenAI's interface.
+const LOW_SIDE: usize = 512;
+const LOW_PIXELS: usize = LOW_SIDE * LOW_SIDE;
+
+impl Processor {
+    /// What a picture of this size becomes, from the size alone.
+    pub fn layout(&self, from: Size, detail: Detail) -> Layout {
+        let token = self.patch * self.merge;
+        let cut = self.tiling.filter(|_| detail == Detail::High);
+        let cut = cut.and_then(|tiling| Some((tiling, tiling.grid(from, token, self.patch)?)));
+        let whole = self.fit_of(detail).size(from, token);
+        let (tiles, grid) = match cut {
+            Some((tiling, (columns, rows))) => {
+                let tile = Size { width: tiling.side, height: tiling.side };
+                let mut tiles = vec![tile; columns * rows];
+                tiles.extend((tiling.has_overview && columns * rows > 1).then_some(whole));
+                (tiles, (columns, rows))
+            }
+            None => (vec![whole], (1, 1)),
+        };
+        let tokens = |length: usize| (length / self.patch).div_ceil(self.merge);
+        let of_tiles: Vec<_> = tiles.iter().map(|tile| (tokens(tile.width), tokens(tile.height))).collect();
+        Layout { pieces: Layout::pieces(&self.marks, &of_tiles, grid), tiles, grid }
+    }
+
+    /// The picture in patches, as [`Processor::layout`] says.
+    pub fn prepare(&self, picture: &Picture, detail: Detail) -> Prepared {
+        let from = picture.size();
+        let layout = self.layout(from, detail);
+        let (columns, rows) = layout.grid;
+        let to = |Size { width, height }: Size| {
+            resized(picture.pixels(), (from.width, from.height), (width, height), self.filter)
+        };
+        let mut hash = Sha256::new();
+        hash.update(format!("{} {} {:?} {:?}", self.patch, self.scale, self.mean, self.std));
+        let table = self.table();
+        let mut tiles = Vec::with_capacity(layout.tiles.len());
+        let mut add = |pixels: &[u8], width: usize, at: (usize, usize), size: Size| {
+            let patches = self.patches(pixels, width, at, size, &table, &mut hash);
+            tiles.push(patches);
+        };
+        let mut rest = layout.tiles.as_slice();
+        if columns * rows > 1 {
+            let tile = layout.tiles[0];
+            let whole = Size { width: tile.width * columns, height: tile.height * rows };
+            let pixels = to(whole);
+            for index in 0..columns * rows {
+                let at = (index % columns * tile.width, index / columns * tile.height);
+                add(&pixels, whole.width, at, tile);
+            }
+            rest = &layout.tiles[columns * rows..];
+        }
+        for &size in rest {
+            add(&to(size), size.width, (0, 0), size);
+        }
+        Prepared { tiles, hash: hash.finalize().into() }
+    }
+
+    /// The rule of sizes in a detail.
+    fn fit_of(&self, detail: Detail) -> Fit {
+        match (detail, self.fit) {
+            (Detail::High, fit) | (Detail::Low, fit @ Fit::Fixed(_)) => fit,
+            (Detail::Low, Fit::Area { min, max, has_floor }) => {
+                Fit::Area { min: min.min(LOW_PIXELS), max: max.min(LOW_PIXELS), has_floor }
+            }
+            (Detail::Low, Fit::Budget { tokens }) => {
+                let side = self.patch * self.merge;
+                Fit::Budget { tokens: tokens.min(LOW_PIXELS / (side * side)).max(1) }
+            }
+            (Detail::Low, Fit::Within(Size { width, height })) => {
+                Fit::Within(Size { width: width.min(LOW_SIDE), height: height.min(LOW_SIDE) })
+            }
+        }
+    }
+
+    /// The value of each byte of each channel, with the roundings of transformers.
+    fn table(&self) -> [[f32; 256]; 3] {
+        let value = |byte: usize| (byte as f64 * self.scale) as f32;
+        std::array::from_fn(|channel| {
+            std::array::from_fn(|byte| (value(byte) - self.mean[channel]) / self.std[channel])
+        })
+    }
+
+    /// The patches of a rectangle of pixels, whose rows have `width` pixels.
+    fn patches(
+        &self,
+        pixels: &[u8],
+        width: usize,
+        (left, top): (usize, usize),
+        size: Size,
+        table: &[[f32; 256]; 3],
+        hash: &mut Sha256,
+    ) -> Patches {
+        let (columns, rows) = (size.width / self.patch, size.height / self.patch);
+        hash.update(format!(" {columns} {rows} "));
+        let mut values = Vec::with_capacity(columns * rows * 3 * self.patch * self.patch);
+        let row_of = |y: usize| &pixels[((top + y) * width + left) * 3..][..size.width * 3];
+        (0..rows * self.patch).for_each(|y| hash.update(row_of(y)));
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+            for (channel, table) in table.iter().enumerate() {
+                for dy in 0..self.patch {
+                    let line = &row_of(row * self.patch + dy)[column * self.patch * 3..][..self.patch * 3];
+                    values.extend(line.chunks_exact(3).map(|pixel| table[usize::from(pixel[channel])]));
+                }
+            }
+        }
+        Patches { rows, columns, values }
+    }
+}
