@@ -63,13 +63,35 @@ pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))))
 }
 
-/// 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …).
+/// 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))).
 #[inline(always)]
 pub(crate) fn gelu<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.mul(x, normal_tanh(s, x))
+}
+
+/// 0.5 · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = sigmoid(2 · …).
+#[inline(always)]
+pub(crate) fn normal_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let cube = s.mul(s.mul(x, x), x);
     let inner = s.mul_add(cube, s.splat(0.044_715), x);
-    let twice = s.mul(inner, s.splat(2.0 * 0.797_884_6));
-    s.mul(x, sigmoid(s, twice))
+    sigmoid(s, s.mul(inner, s.splat(2.0 * 0.797_884_6)))
+}
+
+/// The distribution function of the standard normal distribution, by Abramowitz and Stegun 7.1.26 of x / √2; the error
+/// is below 1e-7.
+#[inline(always)]
+pub(crate) fn normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let negative = s.sub(s.splat(0.0), x);
+    let size = s.max(negative, x);
+    let one = s.splat(1.0);
+    let t = s.div(one, s.mul_add(size, s.splat(0.231_641_89), one));
+    let mut tail = s.splat(0.530_702_7);
+    for c in [-0.726_576, 0.710_706_9, -0.142_248_37, 0.127_414_8] {
+        tail = s.mul_add(tail, t, s.splat(c));
+    }
+    let half_square = s.mul(s.mul(size, s.splat(-0.5)), size);
+    let tail = s.mul(s.mul(tail, t), exp(s, half_square));
+    s.select_lt(x, s.splat(0.0), tail, s.sub(one, tail))
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 
 use super::cpu::Cpu;
 use super::host::{self, HostRows};
-use super::math::{self, LANES, exp, gelu, sigmoid};
+use super::math::{self, LANES, exp, gelu, normal, normal_tanh, sigmoid};
 use super::out::RunColumns;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
@@ -66,6 +66,8 @@ impl Kernel for MultiplyRow<'_> {
                 GateKind::Linear => gate,
                 GateKind::Sigmoid => sigmoid(s, gate),
                 GateKind::Gelu => gelu(s, gate),
+                GateKind::Normal => normal(s, gate),
+                GateKind::NormalTanh => normal_tanh(s, gate),
                 GateKind::Softplus => {
                     padded[1].iter_mut().for_each(|x| *x = softplus(*x));
                     s.load_f32(&padded[1], 0)

@@ -143,6 +143,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     multiply in "cpu/src/recurrent.rs" by [multiply] {
         "GateKind::Sigmoid => sigmoid(s, gate)," => "GateKind::Sigmoid => gate,",
         "GateKind::Gelu => gelu(s, gate)," => "GateKind::Gelu => sigmoid(s, gate),",
+        "GateKind::Normal => normal(s, gate)," => "GateKind::Normal => normal_tanh(s, gate),",
+        "GateKind::NormalTanh => normal_tanh(s, gate)," => "GateKind::NormalTanh => sigmoid(s, gate),",
         "padded[1][..gate.len()].copy_from_slice(gate);" => "padded[1].fill(gate[0]);",
         "let span = x.len() / gate.len().max(1);" => "let span = (x.len() / gate.len().max(1)).min(2);",
         "*x = softplus(*x)" => "*x = softplus(-*x)",

@@ -120,6 +120,8 @@ pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
         GateKind::Sigmoid => "multiply_sigmoid",
         GateKind::Gelu => "multiply_gelu",
         GateKind::Softplus => "multiply_softplus",
+        GateKind::Normal => "multiply_normal",
+        GateKind::NormalTanh => "multiply_normal_tanh",
     };
     launch(device, entry, &out, &[Arg::read(&x), Arg::read(&gate), Arg::write(&out), Arg::params(&params)])
 }

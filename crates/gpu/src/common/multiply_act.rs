@@ -46,6 +46,8 @@ pub(crate) fn multiply_act(device: &Device, call: &MultiplyAct) -> Result<Fused>
             GateKind::Sigmoid => 1,
             GateKind::Gelu => 2,
             GateKind::Softplus => 3,
+            GateKind::Normal => 4,
+            GateKind::NormalTanh => 5,
         },
         aligned: aligned(out.cols(), [RowAlignment::of(x), RowAlignment::of(gate)]),
         parts: act.parts(),

@@ -87,11 +87,18 @@ KERNEL(soft_cap)
     store_four(y + row * p.y_stride + col, v, left, p.aligned);
 }
 
-enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE };
+enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE, NORMAL_GATE, NORMAL_TANH_GATE };
 
 template <int KIND>
 DEV float of_gate(float x) {
-    return KIND == SIGMOID_GATE ? sigmoid(x) : KIND == GELU_GATE ? gelu(x) : KIND == SOFTPLUS_GATE ? softplus(x) : x;
+    switch (KIND) {
+        case SIGMOID_GATE: return sigmoid(x);
+        case GELU_GATE: return gelu(x);
+        case SOFTPLUS_GATE: return softplus(x);
+        case NORMAL_GATE: return normal(x);
+        case NORMAL_TANH_GATE: return normal_tanh(x);
+        default: return x;
+    }
 }
 
 // out = x · KIND(gate).
@@ -139,6 +146,22 @@ KERNEL(multiply_softplus)
     dependency_launch();
     dependency_wait();
     multiply_row<SOFTPLUS_GATE>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_normal)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<NORMAL_GATE>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_normal_tanh)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<NORMAL_TANH_GATE>(here, x, gate, y, p);
 }
 
 struct alignas(8) FourHalves {

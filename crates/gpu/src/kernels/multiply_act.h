@@ -10,6 +10,8 @@ DEV float of_gate(u32 kind, float x) {
         case SIGMOID_GATE: return of_gate<SIGMOID_GATE>(x);
         case GELU_GATE: return of_gate<GELU_GATE>(x);
         case SOFTPLUS_GATE: return of_gate<SOFTPLUS_GATE>(x);
+        case NORMAL_GATE: return of_gate<NORMAL_GATE>(x);
+        case NORMAL_TANH_GATE: return of_gate<NORMAL_TANH_GATE>(x);
         default: return x;
     }
 }

@@ -303,6 +303,10 @@ pub enum GateKind {
     Gelu,
     /// ln(1 + e^gate).
     Softplus,
+    /// Φ(gate), the distribution function of the standard normal distribution: x · Φ(x) is gelu(x).
+    Normal,
+    /// Φ(gate) with the tanh approximation of gelu.
+    NormalTanh,
 }
 
 /// out = x · kind(gate). Element i of a row of x is multiplied by element ⌊i / (K / G)⌋ of the gate row.

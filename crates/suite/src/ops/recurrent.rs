@@ -242,6 +242,8 @@ pub fn multiply(suite: &Suite) {
             suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Sigmoid));
             suite.check("multiply_gelu", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Gelu));
             suite.check("multiply_softplus", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Softplus));
+            suite.check("multiply_normal", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Normal));
+            suite.check("multiply_normal_tanh", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::NormalTanh));
         }
     }
 }

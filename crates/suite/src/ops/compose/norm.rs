@@ -129,7 +129,8 @@ pub fn add_norm_act(suite: &Suite) {
 /// [`MultiplyAct`]: a product of the activations.
 pub fn multiply_act(suite: &Suite) {
     let rng = &mut suite.rng("multiply_act");
-    let kinds = [GateKind::Linear, GateKind::Sigmoid, GateKind::Gelu, GateKind::Softplus];
+    use GateKind::{Gelu, Linear, Normal, NormalTanh, Sigmoid, Softplus};
+    let kinds = [Linear, Sigmoid, Gelu, Softplus, Normal, NormalTanh];
     for (i, &tokens) in suite.some("multiply_act", TOKENS.iter().cycle().take(4 * TOKENS.len()).enumerate()) {
         for (cols, span) in [(17, 1), (64, 1), (203, 203), (320, 5), (320, 1), (640, 640)] {
             let (kind_of_gate, named) = (rng.pick(&kinds), rng.chance(0.5));
@@ -147,13 +148,15 @@ pub fn multiply_act(suite: &Suite) {
                     b.run(MultiplyAct { multiply, act }).expect("multiply_act");
                 })
             };
+            let normal_tanh =
+                |x: f64| 0.5 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
             let of_gate = |x: f64| match kind_of_gate {
-                GateKind::Linear => x,
-                GateKind::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-                GateKind::Gelu => {
-                    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
-                }
-                GateKind::Softplus => x.exp().ln_1p(),
+                Linear => x,
+                Sigmoid => 1.0 / (1.0 + (-x).exp()),
+                Gelu => x * normal_tanh(x),
+                Softplus => x.exp().ln_1p(),
+                Normal => normal(x),
+                NormalTanh => normal_tanh(x),
             };
             let read: Vec<f32> = x
                 .iter()
@@ -342,4 +345,15 @@ pub fn norm_matmul(suite: &Suite) {
             suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, part));
         }
     }
+}
+
+/// The integral of the standard normal density up to x, by Simpson's rule from −9 on.
+fn normal(x: f64) -> f64 {
+    let (steps, end) = (2000, x.clamp(-9.0, 9.0));
+    let width = (end + 9.0) / f64::from(steps);
+    let density = |at: i32| {
+        let weight = if at == 0 || at == steps { 1.0 } else { f64::from(2 + 2 * (at % 2)) };
+        weight * (-0.5 * (width * f64::from(at) - 9.0).powi(2)).exp()
+    };
+    (0..=steps).map(density).sum::<f64>() * width / 3.0 / (2.0 * std::f64::consts::PI).sqrt()
 }
