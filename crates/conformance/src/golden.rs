@@ -34,6 +34,16 @@ pub fn heads() -> Vec<&'static str> {
     names(&heads_folder(), ".logits.gguf")
 }
 
+/// The folder of the tiny vision towers.
+pub fn vision_folder() -> PathBuf {
+    models_folder().join("vision")
+}
+
+/// Names of the tiny vision towers, in order.
+pub fn visions() -> Vec<&'static str> {
+    names(&vision_folder(), ".golden.gguf")
+}
+
 /// Names of the published folders, in order.
 pub fn folders() -> Vec<&'static str> {
     names(&folders_folder(), ".json")

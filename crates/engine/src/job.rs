@@ -6,6 +6,7 @@ mod embedding;
 mod permit;
 mod progress;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -13,7 +14,8 @@ use std::time::Instant;
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::EngineError;
-use crate::KvListener;
+use crate::pictures::Numbered;
+use crate::{KvListener, Pictures};
 pub(super) use completion::{Completion, Sampled, Sink};
 pub(super) use embedding::{Collector, Embedding};
 pub(super) use permit::{Permit, Permits};
@@ -33,6 +35,9 @@ pub(super) struct Job {
     pub(super) tenant: u64,
     /// Jobs with the same key reuse what each other computes.
     pub(super) cache_key: u64,
+    /// The pictures of the prompt; numbered when the job arrives.
+    pub(super) pictures: Pictures,
+    pub(super) numbered: Numbered,
     pub(super) progress: Progress,
     cancelled: Arc<AtomicBool>,
     /// Whether any sequence of the request has started.
@@ -76,6 +81,8 @@ impl Job {
             refused: None,
             tenant,
             cache_key: tenant,
+            pictures: Pictures::default(),
+            numbered: Numbered::default(),
             progress,
             cancelled,
             request_started,
@@ -108,7 +115,11 @@ impl Job {
 
     /// The tokens that need not be computed if their state is there: all but the last, which has logits or a hidden
     /// state, and none where each token has outputs.
-    pub(super) fn reusable(&self) -> &[u32] {
+    pub(super) fn reusable(&self) -> Cow<'_, [u32]> {
+        self.numbered.keys(self.reusable_tokens())
+    }
+
+    fn reusable_tokens(&self) -> &[u32] {
         let last = self.text.len().saturating_sub(1);
         let whole = match &self.task {
             Task::Complete(completion) => completion.prompt_logprobs.is_some(),
@@ -130,7 +141,7 @@ impl Job {
     /// Enters a slot for the first time; of its sequence `reused` tokens are computed, which are all that others have
     /// computed if `differs`. Returns the job that waits in its place: the next input of its request, if there is one.
     pub(super) fn begin(&mut self, reused: usize, differs: bool, tokenizer: Option<&Tokenizer>) -> Option<Job> {
-        let misses = differs && (1..self.reusable().len()).contains(&reused);
+        let misses = differs && (1..self.reusable_tokens().len()).contains(&reused);
         self.progress.begin(reused);
         self.request_started.store(true, Ordering::Relaxed);
         match &mut self.task {

@@ -2,7 +2,7 @@
 
 use gristmill_kernels::ops::SamplingOptions;
 
-use crate::{Dry, Grammar, Prompt, ReasoningLimit, Request};
+use crate::{Dry, Grammar, Pictures, Prompt, ReasoningLimit, Request};
 
 /// How a prompt is completed, apart from what the prompt itself requires. Each field is the field of [`Request`] with its
 /// name. Write `GenerationOptions { …, ..GenerationOptions::default() }`: later versions may add fields.
@@ -48,6 +48,7 @@ pub struct GenerationOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct Required {
     pub(crate) prompt: Prompt,
+    pub(crate) pictures: Pictures,
     /// The sampling if the options have none.
     pub(crate) sampling: SamplingOptions,
     pub(crate) grammar: Option<Grammar>,
@@ -58,12 +59,19 @@ pub(crate) struct Required {
 impl Required {
     /// A text without a form of its own.
     pub(crate) fn text(prompt: Prompt, sampling: SamplingOptions) -> Required {
-        Required { prompt, sampling, grammar: None, reasoning: None, control_tokens: false }
+        Required {
+            prompt,
+            pictures: Pictures::default(),
+            sampling,
+            grammar: None,
+            reasoning: None,
+            control_tokens: false,
+        }
     }
 
     /// The request. Every field of all three types is named, so a new field is an error here until it has its source.
     pub(crate) fn request(self, options: GenerationOptions) -> Request {
-        let Required { prompt, sampling: recommended, grammar, reasoning, control_tokens } = self;
+        let Required { prompt, pictures, sampling: recommended, grammar, reasoning, control_tokens } = self;
         let GenerationOptions {
             sampling,
             logit_bias,
@@ -85,6 +93,7 @@ impl Required {
         } = options;
         Request {
             prompt,
+            pictures,
             sampling: sampling.unwrap_or(recommended),
             logit_bias,
             dry,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::options::{GenerationOptions, Required};
-use crate::{Dry, EngineError, Grammar, Prompt, ReasoningLimit, SamplingOptions, TokenList, check_sampling};
+use crate::{Dry, EngineError, Grammar, Pictures, Prompt, ReasoningLimit, SamplingOptions, TokenList, check_sampling};
 
 /// A text to be continued. [`Engine::request`](crate::Engine::request) builds one of a prompt, and
 /// [`Conversation::request`](crate::Conversation::request) one of a conversation. Write
@@ -17,6 +17,9 @@ use crate::{Dry, EngineError, Grammar, Prompt, ReasoningLimit, SamplingOptions, 
 pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
+    /// Its pictures, whose places are counted in the tokens of the prompt.
+    #[serde(default, skip_serializing_if = "Pictures::is_empty")]
+    pub pictures: Pictures,
     /// How tokens are sampled.
     #[serde(with = "crate::sampling")]
     pub sampling: SamplingOptions,

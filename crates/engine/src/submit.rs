@@ -127,6 +127,7 @@ impl Engine {
         let mut request = request;
         request.check(self.model.spec().vocab)?;
         let prompt = self.prompt_tokens(&request.prompt)?;
+        request.pictures.check(&self.model, prompt.len())?;
         // Its tokens stand for it in each choice.
         let text = mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));
         let is_reply = matches!(text, Prompt::Rendered { is_started: false, .. });
@@ -175,6 +176,7 @@ impl Engine {
         }
         let task = Task::Complete(Box::new(completion));
         let mut job = Job::new(prompt.to_vec(), request.tenant, since, Arc::default(), places.started.clone(), task);
+        job.pictures = request.pictures.clone();
         job.cache_key = request.cache_key.unwrap_or(request.tenant);
         self.submit(job)
     }

@@ -15,6 +15,7 @@ mod receive;
 mod sharing;
 mod submit;
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,7 @@ use crate::draft::planner::{Measured, Planner};
 use crate::fair::Shares;
 use crate::job::{Job, Order, Sampled, Task};
 use crate::model::Result;
+use crate::pictures::Numbers;
 use crate::prefill_budget::PrefillBudget;
 use crate::schedule::Pending;
 use crate::stats::{Counters, Times};
@@ -59,6 +61,8 @@ pub(super) struct Worker {
     /// How often a job has freed its blocks.
     freed: u64,
     waiting: Vec<Job>,
+    /// The pictures of jobs.
+    picture_numbers: Numbers,
     shares: Shares,
     stop: Arc<AtomicBool>,
     /// Jobs that only wait are refused.
@@ -95,6 +99,11 @@ impl Running {
     /// Tokens of the text, and of the draft after it.
     fn at(&self, positions: Range<usize>) -> Vec<u32> {
         self.tokens.iter().chain(&self.draft).take(positions.end).skip(positions.start).copied().collect()
+    }
+
+    /// The text, with keys in the place of pictures.
+    fn keys(&self) -> Cow<'_, [u32]> {
+        self.job.numbered.keys(&self.tokens)
     }
 
     /// Whether the text that the job started with is in the state.
@@ -136,6 +145,7 @@ impl Worker {
             started: 0,
             freed: 0,
             waiting,
+            picture_numbers: Numbers::default(),
             shares,
             stop,
             draining,
@@ -318,7 +328,7 @@ impl Worker {
         {
             tracing::error!(%error, "truncating a sequence failed");
         }
-        if let Err(error) = self.runner.retire_sequence(sequence, &tokens) {
+        if let Err(error) = self.runner.retire_sequence(sequence, &job.numbered.keys(&tokens)) {
             tracing::error!(%error, "closing a sequence failed");
         }
         self.freed += 1;

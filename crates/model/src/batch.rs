@@ -1,6 +1,9 @@
 //! The tokens of one forward pass.
 
 use std::ops::Range;
+use std::sync::Arc;
+
+use gristmill_vision::{ImageSpan, Prepared};
 
 use crate::state::SequenceId;
 
@@ -30,12 +33,26 @@ impl Outputs {
     }
 }
 
+/// Tokens of a batch whose embeddings are rows of a picture.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchImage {
+    /// The first token's place in the batch.
+    pub(crate) at: usize,
+    pub(crate) tokens: usize,
+    pub(crate) image: Arc<Prepared>,
+    pub(crate) tile: usize,
+    /// The first token's row of the tile.
+    pub(crate) first: usize,
+}
+
 /// Tokens of one or more sequences, flat. Reuse it: [`Batch::clear`] keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
     /// See [`Batch::push_sampled`]: the place of each such token, and the row that it was sampled from.
     pub(crate) sampled: Vec<(usize, usize)>,
+    /// See [`Batch::push_with_images`].
+    pub(crate) images: Vec<BatchImage>,
     /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
@@ -71,6 +88,33 @@ impl Batch {
         self.add(sequence, start, outputs)
     }
 
+    /// Adds the next tokens of a sequence, which are those from `first` on in a prompt with pictures. The rows of pictures
+    /// take the place of the embeddings of the tokens in `spans`.
+    pub fn push_with_images(
+        &mut self,
+        sequence: SequenceId,
+        tokens: &[u32],
+        first: usize,
+        spans: &[ImageSpan],
+        outputs: Outputs,
+    ) -> &mut Self {
+        let end = first.saturating_add(tokens.len());
+        for span in spans {
+            let from = first.max(span.start);
+            let to = end.min(span.start.saturating_add(span.tokens));
+            if from < to {
+                self.images.push(BatchImage {
+                    at: self.tokens.len() + from - first,
+                    tokens: to - from,
+                    image: span.image.clone(),
+                    tile: span.tile,
+                    first: span.first.saturating_add(from - span.start),
+                });
+            }
+        }
+        self.push(sequence, tokens, outputs)
+    }
+
     /// Adds what is from `start` on in `tokens` to a sequence.
     fn add(&mut self, sequence: SequenceId, start: usize, outputs: Outputs) -> &mut Self {
         let tokens = self.tokens.len() - start;
@@ -94,6 +138,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.tokens.clear();
         self.sampled.clear();
+        self.images.clear();
         self.parts.clear();
         self.output_rows.clear();
         self.hidden_rows.clear();

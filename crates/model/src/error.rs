@@ -33,6 +33,9 @@ pub enum Error {
     /// The vocabulary, a text or a token id is not valid.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The keys of a tower do not say how its pictures are prepared.
+    #[error(transparent)]
+    Vision(#[from] gristmill_vision::Error),
     /// A kernel refused.
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
@@ -281,6 +284,43 @@ pub enum Error {
     /// and prediction heads need them one after another.
     #[error("a sequence's tokens are not adjacent in the batch; push them one after another")]
     SplitSequence,
+    /// A file that was given as a tower is another kind of model.
+    #[error("general.architecture: {} is no tower (expected `clip`); give the model's `mmproj` file", Name(.architecture))]
+    NotATower {
+        /// The architecture.
+        architecture: String,
+    },
+    /// A tower whose projector is not supported.
+    #[error("clip.projector_type: {} is not supported; known: {known}", Name(.found))]
+    Projector {
+        /// The projector.
+        found: String,
+        /// The known projectors.
+        known: String,
+    },
+    /// The tower belongs to another model.
+    #[error(
+        "the tower's rows have another width than the model's embeddings (found {found}, expected {expected}); \
+         give the `mmproj` file of this model"
+    )]
+    TowerWidth {
+        /// Width of the tower's rows.
+        found: usize,
+        /// Width of the model's embeddings.
+        expected: usize,
+    },
+    /// A picture for a model without a tower.
+    #[error("this {architecture} model reads no images: it has no tower; load its `mmproj` file too")]
+    NoTower {
+        /// The architecture of the model.
+        architecture: String,
+    },
+    /// A picture that the tower cannot read.
+    #[error("picture: {reason}")]
+    Picture {
+        /// What is wrong, and a remedy.
+        reason: String,
+    },
     /// A batch has more tokens or more output rows than the limits allow.
     #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
     BatchTooLarge {

@@ -84,7 +84,7 @@ impl ModelInfo {
     ) -> Result<(Program, WeightShapes)> {
         let mut program = build(spec, file);
         program.place_experts(experts)?;
-        let weights = weights::survey(file, spec, &program.tensors)?;
+        let weights = weights::survey(file, &|name| spec.leaves_out(name), &spec.architecture, &program.tensors)?;
         Ok((program, weights))
     }
 

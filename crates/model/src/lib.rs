@@ -39,6 +39,7 @@ mod sampling;
 mod stage;
 mod state;
 mod templates;
+mod tower;
 mod vocabulary;
 mod weights;
 
@@ -66,6 +67,7 @@ pub use sampling::sampling_key;
 pub use stage::Stage;
 pub use state::{KvEvent, KvListener, KvParent, KvUsage, Reuse, SequenceId};
 pub use templates::chat_templates;
+pub use tower::{Tower, TowerSpec};
 pub use vocabulary::tokenizer;
 #[doc(hidden)]
 pub use vocabulary::{FLAG_KEYS, flags_of_name};

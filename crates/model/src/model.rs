@@ -27,6 +27,7 @@ use crate::program::uses::TensorUse;
 use crate::runner::MOST_DRAFTS;
 use crate::sampling;
 use crate::spec::ModelSpec;
+use crate::tower::Tower;
 use crate::weights::{self, Weights};
 
 /// A loaded model: immutable, and shared by its runners.
@@ -45,6 +46,7 @@ pub struct Model {
     /// The precision of attention: products with F32 weights round nothing, and then attention does not either.
     pub(crate) attention_precision: Precision,
     pub(crate) weights: Weights,
+    tower: Option<Arc<Tower>>,
 }
 
 impl fmt::Debug for Model {
@@ -139,7 +141,22 @@ impl Model {
             experts: options.experts,
             attention_precision,
             weights,
+            tower: None,
         })
+    }
+
+    /// The model with the tower of an `mmproj` file, which is loaded onto the same device.
+    ///
+    /// # Errors
+    /// The errors of [`Tower::load`].
+    pub fn with_tower(self, file: GgufFile) -> Result<Self> {
+        let tower = Tower::load(file, self.spec.hidden, self.backend.clone(), self.precision)?;
+        Ok(Self { tower: Some(Arc::new(tower)), ..self })
+    }
+
+    /// The tower, if there is one: the model reads images.
+    pub fn tower(&self) -> Option<&Arc<Tower>> {
+        self.tower.as_ref()
     }
 
     /// The file; its metadata, and tensors as they are in the file.

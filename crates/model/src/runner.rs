@@ -26,6 +26,7 @@ use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::Scratch;
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
+use crate::tower::Encoder;
 use draft::Drafts;
 use graphs::Graphs;
 
@@ -39,6 +40,8 @@ pub struct Runner {
     rotaries: Vec<Arc<Rotary>>,
     state: State,
     scratch: Scratch,
+    /// The model's tower.
+    encoder: Option<Encoder>,
     /// Token ids sampled by the sampler.
     sampled: Buffer<u32>,
     /// How many of the last forward pass's rows have one.
@@ -74,6 +77,8 @@ struct StepShape {
     kind: PassKind,
     /// See [`PlacementKind`].
     step: PlacementKind,
+    /// Whether rows of pictures are copied: such a pass is not captured.
+    has_pictures: bool,
 }
 
 /// What a pass computes.
@@ -119,6 +124,7 @@ impl Runner {
                 Drafts::new(&model, rows)?,
             ))
         })?;
+        let encoder = model.tower().cloned().map(Encoder::new);
         Ok(Self {
             model,
             limits,
@@ -126,6 +132,7 @@ impl Runner {
             rotaries,
             state,
             scratch,
+            encoder,
             sampled,
             sampled_rows: 0,
             drafts,
@@ -153,6 +160,11 @@ impl Runner {
     /// The memory that this runner takes.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// Tiles of pictures that the tower has encoded. Rows of pictures that come again are kept.
+    pub fn encoded_tiles(&self) -> usize {
+        self.encoder.as_ref().map_or(0, Encoder::encoded)
     }
 
     /// Its captured forward passes.

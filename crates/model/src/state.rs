@@ -132,6 +132,20 @@ pub(crate) enum LayerState<'a> {
     Fixed(FixedLayer<'a>),
 }
 
+/// The states of all layers during a forward pass.
+pub(crate) trait LayerStates {
+    /// The state of a layer, which may be that of a layer before it.
+    fn layer(&mut self, index: usize) -> Option<LayerState<'_>>;
+
+    /// The hidden state of each sequence's last token that a prediction head reads.
+    fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>>;
+
+    /// The keys and values of a layer, and the places of queries that see those of all tokens of their picture.
+    fn whole(&self, _layer: usize) -> Option<(&KvCache, &Placement)> {
+        None
+    }
+}
+
 /// The state of a layer that has a fixed size, during a forward pass.
 pub(crate) struct FixedLayer<'a> {
     /// The convolution's inputs, in `slots` rows.
@@ -433,9 +447,10 @@ impl State {
     pub(crate) fn suppose(&mut self, runs: BatchRuns) {
         self.groups.iter_mut().for_each(|group| group.suppose(runs));
     }
+}
 
-    /// The state of a layer, which may be that of a layer before it.
-    pub(crate) fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
+impl LayerStates for State {
+    fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
         let index = match self.layers.get(index)? {
             LayerMemory::Shared(source) => *source,
             LayerMemory::Kv(..) | LayerMemory::Fixed(_) => index,
@@ -453,6 +468,10 @@ impl State {
             }
             LayerMemory::Shared(_) => None,
         }
+    }
+
+    fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>> {
+        self.hidden_of_head(head)
     }
 }
 

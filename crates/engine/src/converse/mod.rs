@@ -290,7 +290,14 @@ impl Engine {
     ) -> Conversation {
         let control_tokens = form.marks_are_control_tokens();
         Conversation {
-            required: Required { prompt, sampling: self.sampling(), grammar, reasoning, control_tokens },
+            required: Required {
+                prompt,
+                pictures: Default::default(),
+                sampling: self.sampling(),
+                grammar,
+                reasoning,
+                control_tokens,
+            },
             form,
         }
     }

@@ -32,7 +32,7 @@ impl Worker {
                 }
             };
             let job = &self.waiting[next];
-            let (sequence, reused) = match self.runner.open_sequence_with(job.cache_key, job.reusable()) {
+            let (sequence, reused) = match self.runner.open_sequence_with(job.cache_key, &job.reusable()) {
                 Ok(opened) => opened,
                 Err(error) => {
                     self.waiting.remove(next).fail(error.into());
@@ -109,7 +109,8 @@ impl Worker {
     }
 
     /// Adds a job to those that wait.
-    pub(super) fn arrive(&mut self, job: Job) {
+    pub(super) fn arrive(&mut self, mut job: Job) {
+        job.numbered = self.picture_numbers.of(&job.pictures);
         let running = self.slots.iter().flatten().map(|running| &running.job);
         let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
         if !tenants.contains(&job.tenant) {
@@ -126,7 +127,7 @@ impl Worker {
         let waits = |job: &Job| {
             let alike = self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key);
             alike.into_iter().any(|other| {
-                let common = common(job.reusable(), &other.tokens);
+                let common = common(&job.reusable(), &other.keys());
                 let leaves = self.runner.leaves(other.sequence, common).unwrap_or(0);
                 is_being_computed(leaves, other.computed)
             })
@@ -145,7 +146,7 @@ impl Worker {
 /// Makes a running prompt leave a checkpoint at the end of the prefix that it has in common with a waiting one.
 fn plan_checkpoint(runner: &mut Runner, waiting: &Job, running: &Running) {
     if runner.has_fixed_size() && !running.decodes() && waiting.cache_key == running.job.cache_key {
-        let common = common(waiting.reusable(), &running.tokens);
+        let common = common(&waiting.reusable(), &running.keys());
         // The forward pass reports errors.
         let _ = runner.plan_checkpoint(running.sequence, common);
     }

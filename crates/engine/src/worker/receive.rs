@@ -126,7 +126,7 @@ impl Worker {
         }
         // Tokens after the nearest checkpoint are computed again.
         running.computed = self.runner.sequence_len(running.sequence)?;
-        self.runner.keep_prefix(running.sequence, &running.tokens)
+        self.runner.keep_prefix(running.sequence, &running.keys())
     }
 
     /// The output of row `number`: its token, if the next one of the sequence was sampled. A row of a prompt gives its

@@ -60,7 +60,8 @@ impl Worker {
                 Task::Complete(_) if positions.end >= tokens.len() => Outputs::Last,
                 Task::Complete(_) => Outputs::None,
             };
-            self.batch.push(*sequence, &running.at(positions.clone()), outputs);
+            let (tokens_of_chunk, spans) = (running.at(positions.clone()), job.numbered.spans());
+            self.batch.push_with_images(*sequence, &tokens_of_chunk, positions.start, spans, outputs);
             let Task::Complete(completion) = &job.task else { continue };
             for next in outputs.of(positions.len()).map(|row| positions.start + row + 1) {
                 let next_prompt_token = tokens.get(next).copied();

@@ -111,6 +111,7 @@ prop_compose! {
         (logprobs, prompt_logprobs) in any::<(Option<usize>, Option<usize>)>(),
     ) -> Request {
         Request {
+            pictures: Default::default(),
             prompt, sampling, logit_bias, dry, max_tokens, min_tokens, stop, ignore_end, grammar, logprobs,
             prompt_logprobs, routing: false, draft, control_tokens, tenant: 0, cache_key: None, stop_tokens, keeps_stop,
             allowed_tokens, banned_sequences, reasoning,

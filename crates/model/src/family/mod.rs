@@ -18,6 +18,7 @@ use gristmill_files::gguf::GgufFile;
 
 use crate::error::{Error, Result};
 use crate::spec::ModelSpec;
+use crate::tower::TowerSpec;
 use published::Family;
 use read::KeyReader;
 
@@ -97,6 +98,24 @@ families! {
     step35: ["step35"], [FAMILY];
 }
 
+/// Reads the spec of a tower from the keys of its file.
+type ReadTower = fn(&KeyReader) -> Result<TowerSpec>;
+
+/// Declares every tower once: its folder and the `clip.projector_type` names that its `spec.rs` reads.
+macro_rules! towers {
+    ($($folder:ident: [$($name:literal),+];)*) => {
+        $(mod $folder {
+            pub(super) mod spec;
+        })*
+
+        const TOWERS: &[(&str, ReadTower)] = &[$($(($name, $folder::spec::spec),)+)*];
+    };
+}
+
+towers! {
+    lfm2_vl: ["lfm2"];
+}
+
 /// Unsupported architectures, each with the missing feature.
 const MISSING: &[(&str, &[&str])] = &[
     ("latent attention (MLA)", &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"]),
@@ -148,6 +167,22 @@ fn missing(name: &str) -> Option<&'static str> {
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
     let (arch, read) = architecture(source.required("general.architecture")?)?;
     read(&KeyReader::new(source, arch))
+}
+
+/// Reads the spec of the tower in an `mmproj` file.
+pub(crate) fn tower(file: &GgufFile) -> Result<TowerSpec> {
+    let source = Source::new(file);
+    let architecture: &str = source.required("general.architecture")?;
+    if architecture != "clip" {
+        return Err(Error::NotATower { architecture: architecture.to_owned() });
+    }
+    let projector = read::projector(&source)?;
+    let unknown = || {
+        let known = TOWERS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        Error::Projector { found: projector.clone(), known }
+    };
+    let (_, read) = TOWERS.iter().find(|(name, _)| *name == projector).ok_or_else(unknown)?;
+    read(&KeyReader::new(&source, "clip"))
 }
 
 /// Fails for a file whose architecture is not supported. The rest of the file is not read.

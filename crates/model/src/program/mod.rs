@@ -118,8 +118,9 @@ pub(crate) struct RowsShape {
 /// The shape of prepared activations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ActShape {
-    /// Rows for each token.
-    pub(crate) per_token: usize,
+    pub(crate) unit: Unit,
+    /// Rows for each unit.
+    pub(crate) per_unit: usize,
     pub(crate) cols: usize,
     /// f32 at any precision of the model: the input of a router.
     pub(crate) exact: bool,
@@ -188,7 +189,19 @@ pub(crate) struct Program {
     pub(crate) slots: Arc<Slots>,
 }
 
+impl Part {
+    pub(crate) fn new(stage: Stage, nodes: Vec<Node>) -> Self {
+        Self { stage, nodes, names: Vec::new() }
+    }
+}
+
 impl Program {
+    /// Rewrites the nodes that the builder emitted, and names the readers of activations.
+    pub(crate) fn finish(&mut self) {
+        self.fuse();
+        self.name_readers();
+    }
+
     /// All parts, in order.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         let heads = self.heads.iter().flat_map(PredictionHead::parts);

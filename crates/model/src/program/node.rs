@@ -8,10 +8,23 @@ use super::{ActId, Columns, Factor, GroupsId, MatrixId, RowsId, VectorId};
 /// `NormMatmul`, `AddNorm`, `AddNormAct` and `AddNorms` of simpler nodes; the builder emits all others.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
+    /// Rows that the caller uploads before the pass.
+    Input {
+        rows: Vec<RowsId>,
+    },
+    /// Each row of `out` consists of adjacent rows of x.
+    Join {
+        x: RowsId,
+        out: RowsId,
+    },
     /// Embeddings of the batch's tokens.
     Embed {
         table: MatrixId,
         scale: f32,
+        out: RowsId,
+    },
+    /// Rows of pictures take the place of the embeddings of their tokens.
+    Pictures {
         out: RowsId,
     },
     RmsNorm(RmsNorm),
@@ -19,6 +32,7 @@ pub(crate) enum Node {
         x: RowsId,
         weight: VectorId,
         bias: VectorId,
+        eps: f32,
         out: RowsId,
     },
     Prepare {
@@ -166,6 +180,15 @@ pub(crate) enum Node {
         act: ActId,
     },
     Attend {
+        layer: usize,
+        qkv: Columns,
+        norms: Option<QkNorms>,
+        options: Attention,
+        out: RowsId,
+        act: ActId,
+    },
+    /// Attention of each patch to all patches of its picture.
+    AttendWhole {
         layer: usize,
         qkv: Columns,
         norms: Option<QkNorms>,
@@ -358,7 +381,9 @@ impl Node {
             |rows: &[RowsId], acts: &[ActId]| Values { rows: rows.to_vec(), acts: acts.to_vec(), ..Values::default() };
         let maybe = |act: &Option<ActId>| act.iter().copied().collect::<Vec<_>>();
         match self {
-            Node::Embed { out, .. } => rows(&[*out]),
+            Node::Input { rows: inputs } => rows(inputs),
+            Node::Join { x, out } => rows(&[*x, *out]),
+            Node::Embed { out, .. } | Node::Pictures { out } => rows(&[*out]),
             Node::RmsNorm(norm) => rows(&norm.values()),
             Node::LayerNorm { x, out, .. } => rows(&[*x, *out]),
             Node::Prepare { x, act } => with(&[*x], &[*act]),
@@ -385,9 +410,9 @@ impl Node {
             Node::Scale { y, .. } | Node::SoftCap { y, .. } => rows(&[*y]),
             Node::Multiply { x, gate, out, act, .. } => with(&[x.rows, gate.rows, *out], &maybe(act)),
             Node::QkNorm { x, .. } | Node::Rope { x, .. } => rows(&[x.rows]),
-            Node::Attend { qkv: q, out, act, .. } | Node::AttentionAct { q, out, act, .. } => {
-                with(&[q.rows, *out], &[*act])
-            }
+            Node::Attend { qkv: q, out, act, .. }
+            | Node::AttendWhole { qkv: q, out, act, .. }
+            | Node::AttentionAct { q, out, act, .. } => with(&[q.rows, *out], &[*act]),
             Node::Experts(experts) => experts.values(),
             Node::RouteAndGroup { route, groups } => Values { groups: vec![*groups], ..rows(&[route.logits.rows]) },
             Node::WeighInput { x, out, act, .. } => with(&[*x, *out], &[*act]),
@@ -441,6 +466,7 @@ impl Node {
             Node::AddNormAct { sum, act, .. } => of(sum.norm.out, &[Some(*act)]),
             Node::Multiply { out, act, .. } | Node::GateUp { h: out, act, .. } => of(*out, &[*act]),
             Node::Attend { out, act, .. }
+            | Node::AttendWhole { out, act, .. }
             | Node::AttendLatent { out, act, .. }
             | Node::NormColumnsAct { out, act, .. }
             | Node::AttentionAct { out, act, .. }

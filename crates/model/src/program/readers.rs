@@ -10,7 +10,7 @@
 use gristmill_kernels::act::ActReader;
 
 use super::node::{Node, Product, ProductKind};
-use super::{ActId, Program, RowsId};
+use super::{ActId, ActShape, Program, RowsId, Unit};
 use crate::weights::Weights;
 
 /// The activations that a node writes and whose readers are named, each with these readers.
@@ -20,18 +20,19 @@ pub(super) type Names = Vec<(ActId, Vec<ProductReader>)>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProductReader {
     product: Product,
-    /// Rows of the activations for each token.
-    per_token: usize,
+    unit: Unit,
+    /// Rows of the activations for each unit.
+    per_unit: usize,
 }
 
 impl ProductReader {
-    /// The reader for a pass of this number of tokens.
-    pub(super) fn of_pass<'a>(&self, weights: &'a Weights, tokens: usize) -> ActReader<'a> {
-        let (weight, rows) = (weights.matrix(self.product.weight), tokens * self.per_token);
+    /// The reader for a pass; `units` counts its units of one kind.
+    pub(super) fn of_pass<'a>(&self, weights: &'a Weights, units: impl Fn(Unit) -> usize) -> ActReader<'a> {
+        let (weight, rows) = (weights.matrix(self.product.weight), units(self.unit) * self.per_unit);
         match self.product.kind {
             ProductKind::Dense | ProductKind::Outputs => ActReader::dense(weight, rows),
             ProductKind::Heads => ActReader::experts(weight, rows, 1),
-            ProductKind::Experts { top_k } => ActReader::experts(weight, rows, top_k / self.per_token),
+            ProductKind::Experts { top_k } => ActReader::experts(weight, rows, top_k / self.per_unit),
         }
     }
 }
@@ -43,8 +44,8 @@ impl Program {
         let nodes: Vec<&Node> = self.parts().flat_map(|part| &part.nodes).collect();
         let mut readers = vec![Vec::new(); self.acts.len()];
         for product in nodes.iter().flat_map(|node| node.products()) {
-            let per_token = self.acts[product.act.0].per_token;
-            readers[product.act.0].push(ProductReader { product, per_token });
+            let ActShape { unit, per_unit, .. } = self.acts[product.act.0];
+            readers[product.act.0].push(ProductReader { product, unit, per_unit });
         }
         // The last node that mentions each value of rows.
         let mut last = vec![0; self.rows.len()];

@@ -15,12 +15,12 @@ use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
 use super::node::{self, Node};
 use super::readers::Names;
-use super::scratch::Scratch;
+use super::scratch::{PictureRows, Scratch};
 use super::{ActId, Columns, Factor, Part, PredictionHead, Program, RowsId, Unit, VectorId};
 use crate::error::{Error, Result};
 use crate::inspect::Inspect;
 use crate::model::Model;
-use crate::state::{FixedLayer, LayerState, State};
+use crate::state::{FixedLayer, LayerState, LayerStates, State};
 use crate::weights::Weights;
 
 /// The results that a pass computes after the last layer.
@@ -115,13 +115,27 @@ pub(crate) fn replay(
     program.replay.nodes.iter().try_for_each(|node| pass.node(node))
 }
 
+/// Runs a tower for pictures of `tokens` patches and `outputs` tokens.
+pub(crate) fn encode(
+    backend: &Backend,
+    (program, weights): (&Program, &Weights),
+    rotaries: &[Arc<Rotary>],
+    state: &mut dyn LayerStates,
+    scratch: &Scratch,
+    [tokens, outputs]: [usize; 2],
+    precision: Precision,
+) -> Result<()> {
+    let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
+    program.parts().try_for_each(|part| pass.part(part))
+}
+
 /// One pass.
 struct Pass<'a> {
     backend: &'a Backend,
     program: &'a Program,
     weights: &'a Weights,
     rotaries: &'a [Arc<Rotary>],
-    state: &'a mut State,
+    state: &'a mut dyn LayerStates,
     scratch: &'a Scratch,
     tokens: usize,
     /// Rows of logits.
@@ -154,7 +168,8 @@ impl<'a> Pass<'a> {
 
     fn name_readers(&self, names: &Names) {
         for (act, readers) in names {
-            let readers: Vec<_> = readers.iter().map(|reader| reader.of_pass(self.weights, self.tokens)).collect();
+            let readers: Vec<_> =
+                readers.iter().map(|reader| reader.of_pass(self.weights, |unit| self.units(unit))).collect();
             self.backend.name_readers(&mut self.scratch.act_mut(*act), &readers);
         }
     }
@@ -166,8 +181,22 @@ impl<'a> Pass<'a> {
                 let (rows, mut out_rows) = (s.tokens.view(self.tokens, 1)?, s.rows_mut(out));
                 b.run(Embed { table: w.matrix(table), rows, scale, out: self.view_mut(out, &mut out_rows)? })?
             }
+            Node::Input { .. } => {}
+            Node::Join { x, out } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(out));
+                let out = self.view_mut(out, &mut to)?;
+                b.run(CopyRows { x: from.view(out.rows(), out.cols())?, out })?
+            }
+            Node::Pictures { out } => {
+                let (mut rows, [_, cols]) = (s.rows_mut(out), self.shape(out));
+                for PictureRows { rows: from, first, at, tokens } in &s.pictures {
+                    let x = from.view(1, (first + tokens) * cols)?.columns(first * cols..(first + tokens) * cols)?;
+                    let x = x.split(*tokens)?;
+                    b.run(CopyRows { x, out: rows.view_mut_at(at * cols, *tokens, cols)? })?;
+                }
+            }
             Node::RmsNorm(norm) => self.with_norm(norm, |norm| Ok(b.run(norm)?))?,
-            Node::LayerNorm { x, weight, bias, out } => {
+            Node::LayerNorm { x, weight, bias, eps, out } => {
                 let (from, mut to) = (s.rows(x), s.rows_mut(out));
                 let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
                 b.run(LayerNorm { x, weight: w.vector(weight), bias: w.vector(bias), eps, out })?
@@ -287,6 +316,16 @@ impl<'a> Pass<'a> {
             Node::LatentWrite { .. } => self.write_latent(node)?,
             Node::AttendLatent { layer, q, options, out, act } => self.attend_latent(layer, q, options, out, act)?,
             Node::Attend { .. } | Node::AttentionAct { .. } => self.attention(node)?,
+            Node::AttendWhole { layer, qkv, norms, options, out, act } => {
+                self.write_rows(layer, qkv, norms, options.heads)?;
+                let (rows, mut to, mut act) = (s.rows(qkv.rows), s.rows_mut(out), s.act_mut(act));
+                let (options, out) = (self.options(options), self.view_mut(out, &mut to)?);
+                let (cache, placement) = self.state.whole(layer).ok_or(Error::UnknownSequence)?;
+                let first = qkv.first + options.heads * cache.spec().key_width;
+                let q = self.columns(Columns { end: first, ..qkv }, &rows)?;
+                let attention = Attention { q, cache, placement, options, out };
+                b.run(AttentionAct { attention, act: &mut act, by_head: false })?
+            }
             Node::Experts(ref experts) => self.experts(experts)?,
             Node::RouteAndGroup { route, groups } => {
                 let mut groups = s.groups_mut(groups);
@@ -416,9 +455,13 @@ impl<'a> Pass<'a> {
 
     /// Writes the keys and values of attention.
     fn write_keys(&mut self, node: &Node) -> Result<()> {
-        let Node::Attend { layer, qkv: x, norms, options: node::Attention { heads, .. }, .. } = *node else {
+        let Node::Attend { layer, qkv, norms, options: node::Attention { heads, .. }, .. } = *node else {
             return Ok(());
         };
+        self.write_rows(layer, qkv, norms, heads)
+    }
+
+    fn write_rows(&mut self, layer: usize, x: Columns, norms: Option<node::QkNorms>, heads: usize) -> Result<()> {
         let mut rows = self.scratch.rows_mut(x.rows);
         let (b, qkv) = (self.backend, self.columns_mut(x, &mut rows)?);
         let norms = norms.map(|norms| qk_norms(norms, self.weights, self.program.eps));
@@ -560,7 +603,7 @@ fn qk_norms(norms: node::QkNorms, weights: &Weights, eps: f32) -> QkNorms<'_> {
 }
 
 /// The state of a layer whose state has a fixed size.
-fn fixed(state: &mut State, layer: usize) -> Result<FixedLayer<'_>> {
+fn fixed(state: &mut dyn LayerStates, layer: usize) -> Result<FixedLayer<'_>> {
     match state.layer(layer) {
         Some(LayerState::Fixed(state)) => Ok(state),
         // The program and the state are made of the same spec.

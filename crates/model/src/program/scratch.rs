@@ -22,8 +22,8 @@ pub(crate) struct Slots {
     rows: Vec<usize>,
     floats: Vec<Slot<Unit>>,
     acts: Vec<usize>,
-    /// `true` for activations that are f32 at any precision.
-    act_slots: Vec<Slot<bool>>,
+    /// The unit of the rows, and `true` for activations that are f32 at any precision.
+    act_slots: Vec<Slot<(Unit, bool)>>,
     groups: Vec<usize>,
     /// Grouped pairs of this number of experts.
     group_slots: Vec<Slot<usize>>,
@@ -92,7 +92,7 @@ pub(super) fn place<K: PartialEq + Copy>(values: &[Placed<K>]) -> (Vec<usize>, V
 
 impl Program {
     /// Assigns a buffer to each value.
-    pub(super) fn find_slots(&self) -> Slots {
+    pub(crate) fn find_slots(&self) -> Slots {
         let (mut rows, mut acts) = (vec![NEVER; self.rows.len()], vec![NEVER; self.acts.len()]);
         let mut groups = vec![NEVER; self.groups.len()];
         let extend = |life: &mut (usize, usize), at| *life = (life.0.min(at), life.1.max(at));
@@ -117,8 +117,8 @@ impl Program {
             Placed { kind: shape.unit, size, what: shape.what, life }
         };
         let of_act = |(shape, &life): (&super::ActShape, _)| {
-            let size = shape.per_token.saturating_mul(whole_blocks(shape.cols));
-            Placed { kind: shape.exact, size, what: "activations", life }
+            let size = shape.per_unit.saturating_mul(whole_blocks(shape.cols));
+            Placed { kind: (shape.unit, shape.exact), size, what: "activations", life }
         };
         let of_groups = |(shape, &life): (&super::GroupsShape, _)| Placed {
             kind: shape.experts,
@@ -174,16 +174,31 @@ impl Slots {
         let sum = |sizes: &mut dyn Iterator<Item = u128>| sizes.fold(0_u128, u128::saturating_add);
         let floats =
             |unit| sum(&mut self.floats.iter().filter(|slot| slot.kind == unit).map(|slot| 4 * slot.size as u128));
-        let acts = sum(&mut self.act_slots.iter().map(|slot| act(slot.kind) * slot.size as u128));
+        let acts = |unit| {
+            let of_unit = self.act_slots.iter().filter(|slot| slot.kind.0 == unit);
+            sum(&mut of_unit.map(|slot| act(slot.kind.1) * slot.size as u128))
+        };
         let pairs = sum(&mut self.group_slots.iter().map(|slot| PAIR_BYTES * slot.size as u128));
         let experts = sum(&mut self.group_slots.iter().map(|slot| EXPERT_BYTES * slot.kind as u128 + GRID_BYTES));
         // A token has its id, the numbers of its heads, and its choices with their weights; a row its index and its
         // sampled token.
-        let token = 4 + floats(Unit::Token) + acts + pairs + 8 * self.choices as u128 + 4 * self.heads as u128;
-        let row = 8 + floats(Unit::Output);
+        let token =
+            4 + floats(Unit::Token) + acts(Unit::Token) + pairs + 8 * self.choices as u128 + 4 * self.heads as u128;
+        let row = 8 + floats(Unit::Output) + acts(Unit::Output);
         let total = token.saturating_mul(tokens as u128).saturating_add(row.saturating_mul(rows as u128));
         u64::try_from(total.saturating_add(experts)).unwrap_or(u64::MAX)
     }
+}
+
+/// Rows of a picture that take the place of the embeddings of adjacent tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct PictureRows {
+    pub(crate) rows: Arc<Buffer<f32>>,
+    /// The first row.
+    pub(crate) first: usize,
+    /// The first token of the batch.
+    pub(crate) at: usize,
+    pub(crate) tokens: usize,
 }
 
 /// The buffers of a pass of up to T tokens and R rows of logits, allocated once. A cell is borrowed while a node runs:
@@ -201,6 +216,8 @@ pub(crate) struct Scratch {
     pub(crate) weights: RefCell<Buffer<f32>>,
     /// The numbers of the heads of each token, T × heads.
     head_ids: Buffer<u32>,
+    /// Rows of pictures in the current pass.
+    pub(crate) pictures: Vec<PictureRows>,
     /// Forced choices of experts, which replace the routers' choices. `None` until a pass is forced.
     pub(crate) forced: Option<Forced>,
     slots: Arc<Slots>,
@@ -231,10 +248,10 @@ impl Scratch {
             .floats
             .iter()
             .map(|slot| Ok(RefCell::new(backend.alloc::<f32>(count(slot.kind).saturating_mul(slot.size), slot.what)?)));
-        let acts = slots
-            .act_slots
-            .iter()
-            .map(|slot| Ok(RefCell::new(backend.alloc_act(precision_of(slot.kind), tokens, slot.size)?)));
+        let acts = slots.act_slots.iter().map(|slot| {
+            let (unit, exact) = slot.kind;
+            Ok(RefCell::new(backend.alloc_act(precision_of(exact), count(unit), slot.size)?))
+        });
         let groups = slots
             .group_slots
             .iter()
@@ -252,6 +269,7 @@ impl Scratch {
             ids: RefCell::new(backend.alloc::<u32>(choices, "the router")?),
             weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
             head_ids,
+            pictures: Vec::new(),
             forced: None,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,

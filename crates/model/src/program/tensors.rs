@@ -14,6 +14,8 @@ pub(crate) struct Tensors {
     pub(crate) vectors: Vec<VectorSpec>,
     /// Tensors of one element.
     pub(crate) scalars: Vec<TensorSpec>,
+    /// Tensors that the host reads.
+    hosts: Vec<TensorSpec>,
     /// All weights in the order of the forward pass.
     order: Vec<WeightId>,
     /// `rope_freqs.weight`, if the model has it.
@@ -27,6 +29,8 @@ enum WeightId {
     Matrix(MatrixId),
     Vector(VectorId),
     Scalar(ScalarId),
+    /// A tensor that the host reads: its index in `hosts`.
+    Host(usize),
 }
 
 /// A matrix: the rows of its tensors, one tensor after another.
@@ -61,6 +65,8 @@ pub(crate) struct TensorSpec {
     pub(crate) order: Option<RowOrder>,
     /// The loaded rows are those of so many heads, each of which has a matrix.
     pub(crate) heads: Option<Heads>,
+    /// All dimensions but the last are one row: the weights of patches.
+    pub(crate) is_of_patches: bool,
     /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
     pub(crate) is_scaled: bool,
 }
@@ -111,6 +117,12 @@ impl Tensors {
         id
     }
 
+    /// A tensor that is checked with the others, and that the host reads.
+    pub(crate) fn add_host(&mut self, tensor: TensorSpec) {
+        self.order.push(WeightId::Host(self.hosts.len()));
+        self.hosts.push(tensor);
+    }
+
     /// All tensors in the order of the forward pass.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TensorSpec> {
         self.since(0)
@@ -127,6 +139,7 @@ impl Tensors {
             WeightId::Matrix(id) => self.matrices[id.0].tensors.as_slice(),
             WeightId::Vector(id) => self.vectors[id.0].tensors(),
             WeightId::Scalar(id) => std::slice::from_ref(&self.scalars[id.0]),
+            WeightId::Host(at) => std::slice::from_ref(&self.hosts[at]),
         })
     }
 }
@@ -148,8 +161,14 @@ impl TensorSpec {
             shape: shape.iter().map(|&n| n as u64).collect(),
             order: None,
             heads: None,
+            is_of_patches: false,
             is_scaled: true,
         }
+    }
+
+    /// A tensor with a row of (channel, row, column) for each output.
+    pub(crate) fn of_patches(self) -> Self {
+        Self { is_of_patches: true, ..self }
     }
 
     /// A matrix for each head, from a tensor that has for each head `parts[0]` rows, then `parts[1]`.
@@ -174,6 +193,10 @@ impl TensorSpec {
     /// is in memory or on a disk; the survey checks this first.
     pub(crate) fn matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
+        if self.is_of_patches {
+            let (rows, cols) = self.shape.split_last().map_or((1, &[][..]), |(rows, cols)| (*rows, cols));
+            return (1, rows as usize, cols.iter().map(|&n| n as usize).product());
+        }
         let rows = self.order.as_ref().map_or(dim(1), |order| order.loaded(dim(1)));
         match self.heads {
             None => (dim(2), rows, dim(0)),

@@ -73,7 +73,7 @@ impl Graphs {
         shape: StepShape,
         pass: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        if self.unavailable || shape.tokens > largest_captured(backend) {
+        if self.unavailable || shape.has_pictures || shape.tokens > largest_captured(backend) {
             return pass();
         }
         self.passes += 1;

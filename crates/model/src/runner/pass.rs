@@ -8,11 +8,12 @@ use gristmill_kernels::ops::PADDING;
 use super::graphs::largest_captured;
 use super::logits::take_argmax;
 use super::{Logits, PassKind, Runner, StepShape};
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchImage};
 use crate::error::{Error, Result};
 use crate::inspect::{Inspect, first_not_finite};
 use crate::program::forced::ForcedExperts;
 use crate::program::run::{PassOutputs, forward};
+use crate::program::scratch::PictureRows;
 use crate::stage::Stage;
 
 impl Runner {
@@ -60,7 +61,7 @@ impl Runner {
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
-        let outcome = self.run(batch, experts);
+        let outcome = self.encode(batch).and_then(|()| self.run(batch, experts));
         if outcome.is_err() {
             for (id, len) in before {
                 self.state.truncate(id, len)?;
@@ -90,6 +91,24 @@ impl Runner {
             Some(index) => Err(Error::Token { id: batch.tokens[index], index, vocab }),
             None => Ok(()),
         }
+    }
+
+    /// The rows of the batch's pictures, which the tower computes before anything of the sequences changes.
+    fn encode(&mut self, batch: &Batch) -> Result<()> {
+        self.scratch.pictures.clear();
+        for &BatchImage { at, tokens, ref image, tile, first } in &batch.images {
+            let no_tower = || Error::NoTower { architecture: self.model.spec.architecture.clone() };
+            let rows = self.encoder.as_mut().ok_or_else(no_tower)?.rows(image, tile)?;
+            let of_tile = rows.len() / self.model.spec.hidden;
+            if first.checked_add(tokens).is_none_or(|end| end > of_tile) {
+                let reason = format!(
+                    "tokens {first}… of a tile (found {tokens}, expected an end at {of_tile}); use the tower's layout"
+                );
+                return Err(Error::Picture { reason });
+            }
+            self.scratch.pictures.push(PictureRows { rows, first, at, tokens });
+        }
+        Ok(())
     }
 
     fn run(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
@@ -135,7 +154,8 @@ impl Runner {
         let argmax = batch.argmax && rows > 0;
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
         let kind = if experts.is_some() { PassKind::Forced } else { PassKind::Forward };
-        let shape = StepShape { tokens, outputs, argmax, kind, step };
+        let has_pictures = !self.scratch.pictures.is_empty();
+        let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);

@@ -28,7 +28,7 @@ impl State {
     }
 
     /// The hidden state of each sequence's last token that a head reads, for a forward pass.
-    pub(crate) fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>> {
+    pub(super) fn hidden_of_head(&mut self, head: usize) -> Option<FixedLayer<'_>> {
         let fixed = self.fixed.as_ref().or(self.hidden.as_ref())?;
         let buffers = self.last_hidden.get_mut(head)?;
         let (convolution, delta) = (&mut buffers.convolution, &mut buffers.delta);

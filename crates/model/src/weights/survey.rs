@@ -14,7 +14,6 @@ use super::outer_scale::{input_scale_of, scale_of};
 use super::{Tensors, find};
 use crate::error::{Error, Result};
 use crate::program::tensors::VectorSpec;
-use crate::spec::ModelSpec;
 
 /// A tensor of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +96,12 @@ impl WeightShapes {
 
 /// Checks that the file has every tensor in its shape, and no others except tensors of skipped layers, and counts
 /// bytes.
-pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Result<WeightShapes> {
+pub(crate) fn survey(
+    file: &GgufFile,
+    leaves_out: &dyn Fn(&str) -> bool,
+    architecture: &str,
+    tensors: &Tensors,
+) -> Result<WeightShapes> {
     let (mut seen, mut found) = (HashSet::new(), WeightShapes::default());
     for needed in tensors.all() {
         let tensor = find(file, needed)?;
@@ -143,9 +147,9 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec, tensors: &Tensors) -> Re
         };
         found.vectors = found.vectors.saturating_add(elements.saturating_mul(size_of::<f32>() as u64));
     }
-    let unused = |tensor: &&TensorInfo| !(seen.contains(tensor.name.as_str()) || spec.leaves_out(&tensor.name));
+    let unused = |tensor: &&TensorInfo| !(seen.contains(tensor.name.as_str()) || leaves_out(&tensor.name));
     match file.tensors().iter().find(unused) {
         None => Ok(found),
-        Some(tensor) => Err(Error::UnusedTensor { name: tensor.name.clone(), architecture: spec.architecture.clone() }),
+        Some(tensor) => Err(Error::UnusedTensor { name: tensor.name.clone(), architecture: architecture.to_owned() }),
     }
 }

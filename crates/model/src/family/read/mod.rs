@@ -4,8 +4,10 @@ mod attention;
 mod latent;
 mod mlp;
 mod recurrent;
+mod tower;
 
 pub(in crate::family) use attention::Sections;
+pub(in crate::family) use tower::projector;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -13,7 +13,7 @@ use gristmill_kernels::weight::Role;
 use super::{Builder, Input, Layer};
 use crate::program::node::{Attention, Node};
 use crate::program::tensors::{HeadPart, TensorSpec};
-use crate::program::{ActId, ActShape, Columns, GroupsId, MatrixId, RowsId};
+use crate::program::{ActId, ActShape, Columns, GroupsId, MatrixId, RowsId, Unit};
 use crate::spec::LatentSpec;
 
 impl Builder<'_> {
@@ -132,7 +132,7 @@ impl Builder<'_> {
 
     /// Activations of a row for each token and head.
     fn head_act(&mut self, heads: usize, cols: usize) -> ActId {
-        self.add_act(ActShape { per_token: heads, cols, exact: false })
+        self.add_act(ActShape { unit: Unit::Token, per_unit: heads, cols, exact: false })
     }
 
     /// The pairs of tokens and heads, which are grouped once in a pass.

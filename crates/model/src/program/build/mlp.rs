@@ -7,7 +7,7 @@ use super::norms::NormVectors;
 use super::{Builder, Input, Layer};
 use crate::program::node::{Experts, Node, Route};
 use crate::program::tensors::TensorSpec;
-use crate::program::{ActId, ActShape, Columns, Factor, MatrixId, RowsId};
+use crate::program::{ActId, ActShape, Columns, Factor, MatrixId, RowsId, Unit};
 use crate::spec::{MlpSpec, MoeSpec, SharedExpert};
 
 /// The matrices of an MLP.
@@ -147,7 +147,7 @@ impl Builder<'_> {
         let bias = spec.bias.then(|| self.vector(TensorSpec::new(layer.name("ffn_gate_inp.bias"), &[experts])));
 
         let logits = self.new_rows(experts.saturating_add(is_gated.into()), "the router");
-        let exact = self.add_act(ActShape { per_token: 1, cols: hidden, exact: true });
+        let exact = self.add_act(ActShape { unit: Unit::Token, per_unit: 1, cols: hidden, exact: true });
         let product = Node::Matmul { weight, bias, act: exact, epilogue: Epilogue::Store, y: logits };
         if let Some(norm) = norm {
             let x = self.normalise(norm, self.residual);
@@ -196,7 +196,7 @@ impl Builder<'_> {
         let route = self.route(layer, spec, logits);
         let groups = self.new_groups(experts, top_k);
         let h = self.pair_rows(top_k, inner, "the MLP");
-        let act = self.add_act(ActShape { per_token: top_k, cols: inner, exact: false });
+        let act = self.add_act(ActShape { unit: Unit::Token, per_unit: top_k, cols: inner, exact: false });
         let out = self.pair_rows(top_k, hidden, "the experts");
         let (epilogue, y) = self.destination(is_stored);
         self.push(Node::Experts(Box::new(Experts {

@@ -99,6 +99,7 @@ impl Builder<'_> {
         let table = self.matrix(table_role, vec![TensorSpec::new("token_embd.weight", &[hidden, vocab])]);
         self.residual = self.new_rows(hidden, "the residual stream");
         self.push(Node::Embed { table, scale: self.spec.embedding_scale, out: self.residual });
+        self.push(Node::Pictures { out: self.residual });
         if self.spec.embedding_norm {
             let (weight, eps) = (self.repeated(&[1.0], hidden), self.spec.norm_eps);
             self.push(Node::QkNorm { x: self.all(self.residual), weight, eps });
@@ -153,8 +154,7 @@ impl Builder<'_> {
             replay,
             slots,
         };
-        program.fuse();
-        program.name_readers();
+        program.finish();
         program.replay = program.find_replay();
         program.slots = Arc::new(program.find_slots());
         program
@@ -254,7 +254,7 @@ impl Builder<'_> {
     }
 
     fn part(&mut self, stage: Stage) -> Part {
-        Part { stage, nodes: std::mem::take(&mut self.nodes), names: Vec::new() }
+        Part::new(stage, std::mem::take(&mut self.nodes))
     }
 
     fn matrix(&mut self, role: Role, tensors: Vec<TensorSpec>) -> MatrixId {
@@ -295,7 +295,7 @@ impl Builder<'_> {
 
     /// Activations with a row for each token.
     fn new_act(&mut self, cols: usize) -> ActId {
-        self.add_act(ActShape { per_token: 1, cols, exact: false })
+        self.add_act(ActShape { unit: Unit::Token, per_unit: 1, cols, exact: false })
     }
 
     fn new_groups(&mut self, experts: usize, top_k: usize) -> GroupsId {

@@ -36,7 +36,7 @@ impl Builder<'_> {
         let out = self.new_rows(self.cols(x), "the residual stream");
         self.push(match norm {
             NormVectors::Rms { weight } => Node::RmsNorm(RmsNorm { x, weight, out }),
-            NormVectors::Layer { weight, bias } => Node::LayerNorm { x, weight, bias, out },
+            NormVectors::Layer { weight, bias } => Node::LayerNorm { x, weight, bias, eps: self.spec.norm_eps, out },
         });
         out
     }

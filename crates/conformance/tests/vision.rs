@@ -1,0 +1,330 @@
+//! Tiny random vision towers: the logits of prompts with pictures against transformers', which `scripts/golden/vision.py`
+//! wrote.
+
+use std::sync::Arc;
+
+use gpu_sim::Mode;
+use gristmill_conformance::golden;
+use gristmill_conformance::simulated::Simulator;
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::model::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_engine::serde_json;
+use gristmill_engine::vision::{ImageSpan, Patches, Prepared};
+use gristmill_engine::{Engine, Pictures, Piece, Request, SamplingOptions};
+use gristmill_files::gguf::{Array, GgufFile, Value};
+use gristmill_kernels::Backend;
+use gristmill_kernels::reference::Reference;
+
+/// With f32 activations only the f16 cache and rounding is left, whatever the weights' format.
+const EXACT_TOLERANCE: f64 = 1e-6;
+
+/// A prompt, and the logits of each position.
+struct Prompt {
+    tokens: Vec<u32>,
+    spans: Vec<ImageSpan>,
+    logits: Vec<Vec<f32>>,
+}
+
+struct Golden {
+    name: &'static str,
+    text: GgufFile,
+    tower: GgufFile,
+    tolerance: f64,
+    prompts: Vec<Prompt>,
+}
+
+fn numbers(file: &GgufFile, key: &str) -> Option<Vec<usize>> {
+    let Value::Array(values) = file.metadata().value(key)? else { return None };
+    Some(Array::integers(values)?.map(|number| number.try_into().unwrap()).collect())
+}
+
+fn values(file: &GgufFile, name: &str) -> (Vec<u64>, Vec<f32>) {
+    let tensor = file.tensor(name).unwrap();
+    let mut values = vec![0.0; tensor.elements() as usize];
+    tensor.format.decode(file.data(tensor), &mut values).unwrap();
+    (tensor.shape.clone(), values)
+}
+
+impl Golden {
+    fn read(name: &'static str) -> Golden {
+        let open = |end: &str| GgufFile::open(golden::vision_folder().join(format!("{name}.{end}.gguf"))).unwrap();
+        let file = open("golden");
+        let picture = |(at, size): (usize, Vec<usize>)| {
+            let (_, values) = values(&file, &format!("patches.{at}"));
+            let tiles = vec![Patches { rows: size[0], columns: size[1], values }];
+            Arc::new(Prepared { tiles, hash: [at as u8 + 1; 32] })
+        };
+        let sizes = (0..).map_while(|at| numbers(&file, &format!("golden.size.{at}")));
+        let pictures: Vec<Arc<Prepared>> = sizes.enumerate().map(picture).collect();
+        let prompt = |at: usize| {
+            let tokens = numbers(&file, &format!("golden.tokens.{at}"))?;
+            let span = |span: &[usize]| ImageSpan {
+                start: span[0],
+                tokens: span[1],
+                image: pictures[span[2]].clone(),
+                tile: 0,
+                first: 0,
+            };
+            let spans = numbers(&file, &format!("golden.spans.{at}"))?.chunks_exact(3).map(span).collect();
+            let (shape, values) = values(&file, &format!("logits.{at}"));
+            let logits = values.chunks(shape[0] as usize).map(<[f32]>::to_vec).collect();
+            Some(Prompt { tokens: tokens.iter().map(|&token| token as u32).collect(), spans, logits })
+        };
+        let prompts: Vec<Prompt> = (0..).map_while(prompt).collect();
+        assert_eq!(prompts.len(), 3);
+        let text: &str = file.metadata().required("golden.text").unwrap();
+        let text = GgufFile::open(golden::models_folder().join(format!("{text}.gguf"))).unwrap();
+        let tolerance = file.metadata().required::<f32>("golden.tolerance").unwrap().into();
+        Golden { name, text, tower: open("mmproj"), tolerance, prompts }
+    }
+
+    fn model(&self, backend: Backend, precision: Precision) -> Arc<Model> {
+        let options = LoadOptions { precision, ..LoadOptions::default() };
+        let model = Model::with_backend(self.text.clone(), Arc::new(backend), options).unwrap();
+        Arc::new(model.with_tower(self.tower.clone()).unwrap())
+    }
+
+    fn runner(&self, backend: Backend, precision: Precision) -> Runner {
+        runner(self.model(backend, precision))
+    }
+}
+
+fn runner(model: Arc<Model>) -> Runner {
+    let limits =
+        Limits { context: Some(64), sequences: 3, batch_tokens: 128, output_rows: Some(128), ..Limits::default() };
+    Runner::new(model, limits).unwrap()
+}
+
+/// The logits of all positions of a prompt, read in parts of so many tokens.
+fn read(runner: &mut Runner, prompt: &Prompt, part: usize) -> Vec<f32> {
+    let (id, mut found) = (runner.open_sequence().unwrap(), Vec::new());
+    for start in (0..prompt.tokens.len()).step_by(part) {
+        let mut batch = Batch::new();
+        let tokens = &prompt.tokens[start..prompt.tokens.len().min(start.saturating_add(part))];
+        batch.push_with_images(id, tokens, start, &prompt.spans, Outputs::All);
+        found.extend(runner.forward(&batch).unwrap().to_vec().unwrap());
+    }
+    runner.close_sequence(id).unwrap();
+    found
+}
+
+/// All prompts in one batch.
+fn together(runner: &mut Runner, prompts: &[Prompt]) -> Vec<f32> {
+    let (mut batch, mut ids) = (Batch::new(), Vec::new());
+    for prompt in prompts {
+        ids.push(runner.open_sequence().unwrap());
+        batch.push_with_images(ids[ids.len() - 1], &prompt.tokens, 0, &prompt.spans, Outputs::All);
+    }
+    let found = runner.forward(&batch).unwrap().to_vec().unwrap();
+    ids.into_iter().for_each(|id| runner.close_sequence(id).unwrap());
+    found
+}
+
+fn nmse(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let error: f64 = found.iter().zip(expected).map(|(a, b)| square(a - b)).sum();
+    error / expected.iter().map(|&x| square(x)).sum::<f64>()
+}
+
+fn expected(prompts: &[Prompt]) -> Vec<f32> {
+    prompts.iter().flat_map(|prompt| prompt.logits.concat()).collect()
+}
+
+fn check(golden: &Golden, backend: Backend, precision: Precision) {
+    let (name, tolerance) = (
+        backend.name(),
+        match precision {
+            Precision::Exact => EXACT_TOLERANCE,
+            Precision::Fast => golden.tolerance,
+        },
+    );
+    let mut runner = golden.runner(backend, precision);
+    let error = nmse(&together(&mut runner, &golden.prompts), &expected(&golden.prompts));
+    println!("{:14} {error:.1e} of {tolerance:.0e}  ({name}, {precision:?})", golden.name);
+    assert!(error <= tolerance, "{} on {name}: an error of {error:e}", golden.name);
+    for prompt in &golden.prompts {
+        let error = nmse(&read(&mut runner, prompt, 5), &prompt.logits.concat());
+        assert!(error <= tolerance, "{} on {name}, in parts: an error of {error:e}", golden.name);
+    }
+    // Pictures come again, in other prompts and in parts.
+    assert_eq!(runner.encoded_tiles(), 4);
+}
+
+fn goldens() -> Vec<Golden> {
+    golden::visions().into_iter().map(Golden::read).collect()
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for golden in goldens() {
+        check(&golden, Reference::backend(), Precision::Exact);
+        for level in Level::available() {
+            for precision in [Precision::Exact, Precision::Fast] {
+                check(&golden, Cpu::backend(level, 2).unwrap(), precision);
+            }
+        }
+    }
+}
+
+/// On the CPU the rows of a picture, and what follows it, have the same bits in any company.
+#[test]
+fn company_changes_no_bit() {
+    for golden in goldens() {
+        let mut runner = golden.runner(Cpu::backend(Level::best(), 2).unwrap(), Precision::Fast);
+        let alone: Vec<f32> = golden.prompts.iter().flat_map(|prompt| read(&mut runner, prompt, usize::MAX)).collect();
+        assert_eq!(alone, together(&mut runner, &golden.prompts), "{}", golden.name);
+        let in_parts: Vec<f32> = golden.prompts.iter().flat_map(|prompt| read(&mut runner, prompt, 1)).collect();
+        assert_eq!(alone, in_parts, "{}", golden.name);
+    }
+}
+
+#[test]
+fn simulated_gpus_give_the_same() {
+    for golden in goldens() {
+        check(&golden, Simulator::cuda(3, Mode::Fast).unwrap(), Precision::Exact);
+        check(&golden, Simulator::metal(3, Mode::Fast).unwrap(), Precision::Exact);
+    }
+}
+
+/// A request for some tokens after a prompt.
+fn request(tokens: &[u32], spans: &[ImageSpan]) -> Request {
+    Request {
+        pictures: Pictures::new(spans.to_vec()),
+        sampling: SamplingOptions::greedy(),
+        max_tokens: Some(6),
+        ignore_end: true,
+        ..Request::new(tokens.to_vec())
+    }
+}
+
+fn generate(engine: &Engine, request: Request) -> (Vec<u32>, usize) {
+    let pieces: Vec<Piece> = engine.generate(request).unwrap().collect::<Result<_, _>>().unwrap();
+    let usage = pieces.last().unwrap().finish.unwrap().usage;
+    (pieces.iter().map(|piece| piece.token).collect(), usage.reused_tokens)
+}
+
+/// Equal tokens of other pictures reuse nothing, and the same picture does; neither changes a token.
+#[test]
+fn the_prefix_cache_knows_pictures() {
+    let golden = Golden::read(golden::visions()[0]);
+    let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Exact);
+    let limits = Limits { context: Some(64), sequences: 2, batch_tokens: 16, ..Limits::default() };
+    let start = || Engine::start(model.clone(), limits).unwrap();
+    let prompt = &golden.prompts[0];
+    let other = |span: &ImageSpan| {
+        let mut image = Prepared { hash: [99; 32], ..(*span.image).clone() };
+        image.tiles[0].values.iter_mut().for_each(|value| *value = -*value);
+        ImageSpan { image: Arc::new(image), ..span.clone() }
+    };
+    let others: Vec<ImageSpan> = prompt.spans.iter().map(other).collect();
+    let engine = start();
+    let (first, reused) = generate(&engine, request(&prompt.tokens, &prompt.spans));
+    assert_eq!(reused, 0);
+    // The next turn of the conversation.
+    let turn = [&prompt.tokens[..], &first[..], &[5, 6, 7]].concat();
+    let (cold, _) = generate(&start(), request(&turn, &prompt.spans));
+    let (of_other, _) = generate(&start(), request(&turn, &others));
+    assert_ne!(cold, of_other, "the picture matters");
+    let (found, reused) = generate(&engine, request(&turn, &others));
+    assert!(found == of_other && reused <= prompt.spans[0].start, "{reused} tokens of another picture are reused");
+    let (found, reused) = generate(&engine, request(&turn, &prompt.spans));
+    assert!(found == cold && reused >= prompt.tokens.len(), "{reused} tokens are reused");
+}
+
+/// With memory for one of them, requests are preempted and start again with their pictures.
+#[test]
+fn preempted_requests_keep_their_pictures() {
+    let golden = Golden::read(golden::visions()[0]);
+    let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Exact);
+    let limits = Limits { context: Some(100), sequences: 3, batch_tokens: 7, ..Limits::default() };
+    let alone = Engine::start(model.clone(), limits).unwrap();
+    let requests = || {
+        golden.prompts.iter().map(|prompt| Request { max_tokens: Some(60), ..request(&prompt.tokens, &prompt.spans) })
+    };
+    let wanted: Vec<Vec<u32>> = requests().map(|request| generate(&alone, request).0).collect();
+    let few = Engine::start(model, Limits { kv_tokens: Some(128), ..limits }).unwrap();
+    let running: Vec<_> = requests().map(|request| few.generate(request).unwrap()).collect();
+    let mut preemptions = 0;
+    for (generation, wanted) in running.into_iter().zip(wanted) {
+        let pieces: Vec<Piece> = generation.collect::<Result<_, _>>().unwrap();
+        preemptions += pieces.last().unwrap().finish.unwrap().usage.preemptions;
+        assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), wanted);
+    }
+    assert!(preemptions > 0);
+}
+
+/// The engine refuses what the prompt has no room for, before anything runs. A receipt has the hashes.
+#[test]
+fn requests_are_checked() {
+    let golden = Golden::read(golden::visions()[0]);
+    let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Fast);
+    let limits = Limits { context: Some(64), sequences: 1, batch_tokens: 64, ..Limits::default() };
+    let engine = Engine::start(model, limits).unwrap();
+    let prompt = &golden.prompts[0];
+    let span = &prompt.spans[0];
+    for (spans, part) in [
+        (vec![ImageSpan { start: prompt.tokens.len() - 2, ..span.clone() }], "use the tower's layout"),
+        (vec![span.clone(), span.clone()], "expected a range after"),
+        (vec![ImageSpan { tokens: 7, ..span.clone() }], "of a tile (expected at most 6)"),
+        (vec![ImageSpan { tile: 3, ..span.clone() }], "there is no tile 3"),
+    ] {
+        let message = engine.generate(request(&prompt.tokens, &spans)).err().expect("a wrong picture").to_string();
+        assert!(message.contains(part), "{message}");
+    }
+    let json = serde_json::to_string(&request(&prompt.tokens, &prompt.spans)).unwrap();
+    assert!(json.contains(&format!("\"sha256\":\"{}\"", "01".repeat(32))), "{json}");
+    let message = serde_json::from_str::<Request>(&json).unwrap_err().to_string();
+    assert!(message.contains("1 pictures, of which a receipt has only the hashes"), "{message}");
+    let without = serde_json::to_string(&request(&prompt.tokens, &[])).unwrap();
+    assert!(!without.contains("pictures") && serde_json::from_str::<Request>(&without).is_ok());
+}
+
+/// What cannot be read is refused by name, and the sequence stays as it is.
+#[test]
+fn wrong_pictures_are_refused() {
+    let golden = Golden::read(golden::visions()[0]);
+    let backend = || Cpu::backend(Level::best(), 1).unwrap();
+    let prompt = &golden.prompts[0];
+    let refused = |runner: &mut Runner, spans: &[ImageSpan]| {
+        let id = runner.open_sequence().unwrap();
+        let mut batch = Batch::new();
+        batch.push_with_images(id, &prompt.tokens, 0, spans, Outputs::Last);
+        let error = runner.forward(&batch).err().expect("a wrong picture");
+        assert_eq!(runner.sequence_len(id).unwrap(), 0);
+        runner.close_sequence(id).unwrap();
+        error.to_string()
+    };
+    let mut text_only = runner(Arc::new(
+        Model::with_backend(golden.text.clone(), Arc::new(backend()), LoadOptions::default()).unwrap(),
+    ));
+    let message = refused(&mut text_only, &prompt.spans);
+    assert!(message.contains("this lfm2 model reads no images"), "{message}");
+
+    let mut runner = golden.runner(backend(), Precision::Fast);
+    let span = &prompt.spans[0];
+    let with = |change: &dyn Fn(&mut Patches)| {
+        let mut image = Prepared { hash: [77; 32], ..(*span.image).clone() };
+        change(&mut image.tiles[0]);
+        vec![ImageSpan { image: Arc::new(image), ..span.clone() }]
+    };
+    let odd = with(&|tile| {
+        tile.values.truncate(tile.values.len() / 6 * 5);
+        tile.columns -= 1;
+    });
+    for (spans, part) in [
+        (odd, "4 × 5 patches (expected multiples of 2)"),
+        (with(&|tile| tile.values.truncate(7)), "7 values"),
+        (with(&|tile| tile.rows = 0), "0 × 6 patches"),
+        (vec![ImageSpan { tile: 1, ..span.clone() }], "tile 1 of a picture of 1"),
+        (vec![ImageSpan { first: 1, ..span.clone() }], "found 6, expected an end at 6"),
+    ] {
+        let message = refused(&mut runner, &spans);
+        assert!(message.contains(part), "{message}");
+    }
+    let wrong = Model::with_backend(golden.tower.clone(), Arc::new(backend()), LoadOptions::default());
+    assert!(matches!(wrong, Err(Error::Architecture { .. })));
+    let text = Model::with_backend(golden.text.clone(), Arc::new(backend()), LoadOptions::default()).unwrap();
+    let message = text.with_tower(golden.text.clone()).err().unwrap().to_string();
+    assert!(message.contains("lfm2") && message.contains("expected `clip`"), "{message}");
+}

@@ -1,0 +1,91 @@
+//! Keys of vision towers, `clip.vision.*`, as llama.cpp's converter writes them.
+
+use gristmill_kernels::ops::GateKind;
+
+use super::{KeyReader, MAX_WIDTH, Source};
+use crate::error::{Error, Result};
+use crate::spec::NormKind;
+use crate::tower::spec::{Positions, TABLE, TowerSpec};
+
+/// The largest side of a patch, of a block of patches and of a table of positions.
+const MAX_SIDE: usize = 1024;
+
+/// `clip.projector_type`. A file with a tower for audio too has it by kind.
+pub(in crate::family) fn projector(source: &Source) -> Result<String> {
+    match source.optional::<&str>("clip.projector_type")? {
+        Some(name) => Ok(name.to_owned()),
+        None => Ok(source.required::<&str>("clip.vision.projector_type")?.to_owned()),
+    }
+}
+
+impl KeyReader<'_> {
+    /// What all towers have in common. Positions, steps and the width of the output are the family's.
+    pub(in crate::family) fn tower(&self) -> Result<TowerSpec> {
+        let (width, heads) =
+            (self.count("vision.embedding_length", MAX_WIDTH)?, self.count("vision.attention.head_count", MAX_WIDTH)?);
+        if !width.is_multiple_of(heads) {
+            return self.wrong("vision.attention.head_count", heads, format!("does not divide the width of {width}"));
+        }
+        let tensors = self.source.file.tensors().len();
+        let rule = || format!("layers need at least as many tensors, but the file has {tensors}");
+        Ok(TowerSpec {
+            projector: projector(self.source)?,
+            patch: self.count("vision.patch_size", MAX_SIDE)?,
+            merge: 1,
+            width,
+            layers: self.count_within("vision.block_count", tensors, rule)?,
+            heads,
+            inner: self.count("vision.feed_forward_length", MAX_WIDTH)?,
+            norm: NormKind::Layer,
+            norm_eps: self.source.required::<f32>("clip.vision.attention.layer_norm_epsilon")?,
+            activation: self.tower_activation()?,
+            positions: Positions::Antialiased { side: 1 },
+            steps: Vec::new(),
+            out: 0,
+            has_audio: self.source.optional::<bool>("clip.has_audio_encoder")?.unwrap_or(false),
+        })
+    }
+
+    /// The activation of an MLP without a gate.
+    fn tower_activation(&self) -> Result<GateKind> {
+        let flag = |name: &str| Ok::<_, Error>(self.source.optional::<bool>(&self.key(name))?.unwrap_or(false));
+        match (flag("use_gelu")?, flag("use_silu")?) {
+            (true, false) => Ok(GateKind::NormalTanh),
+            (false, true) => Ok(GateKind::Sigmoid),
+            (gelu, silu) => {
+                let rule = "is not supported; known: exactly one of use_gelu and use_silu";
+                self.wrong("use_gelu", format!("{gelu} with use_silu {silu}"), rule)
+            }
+        }
+    }
+
+    /// Patches of a side of the block that becomes one token.
+    pub(in crate::family) fn merge(&self, suffix: &str) -> Result<usize> {
+        let suffix = format!("vision.{suffix}");
+        self.count(&suffix, MAX_SIDE)
+    }
+
+    /// Rows, and columns, of the table of positions.
+    pub(in crate::family) fn table_side(&self) -> Result<usize> {
+        let rows = self.rows_of(TABLE)?;
+        let side = rows.isqrt();
+        match side * side == rows && side <= MAX_SIDE {
+            true => Ok(side),
+            false => Err(Error::Value {
+                key: TABLE.to_owned(),
+                found: format!("{rows} rows"),
+                rule: format!("must be a square of at most {MAX_SIDE}"),
+            }),
+        }
+    }
+
+    /// Rows of a matrix of the file.
+    pub(in crate::family) fn rows_of(&self, name: &str) -> Result<usize> {
+        let rows = |shape: &[u64]| usize::try_from(*shape.get(1)?).ok().filter(|rows| (1..=MAX_WIDTH).contains(rows));
+        let tensor = self.source.file.tensor(name);
+        tensor.and_then(|tensor| rows(&tensor.shape)).ok_or_else(|| Error::MissingTensor {
+            name: name.to_owned(),
+            shape: tensor.map_or_else(Vec::new, |tensor| tensor.shape.clone()),
+        })
+    }
+}

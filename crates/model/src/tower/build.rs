@@ -1,0 +1,231 @@
+//! Builds the program of a tower.
+
+use std::sync::Arc;
+
+use gristmill_kernels::ops::{Epilogue, GateKind};
+use gristmill_kernels::weight::Role;
+
+use super::spec::{Positions, Step, TABLE, TowerSpec};
+use crate::program::node::{Attention, Node, RmsNorm};
+use crate::program::tensors::{TensorSpec, Tensors, VectorSpec};
+use crate::program::{ActId, ActShape, Columns, MatrixId, Part, Program, RowsId, RowsShape, Unit, VectorId};
+use crate::spec::NormKind;
+use crate::stage::Stage;
+
+/// The values that a pass starts with and ends with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) patches: RowsId,
+    /// Starts as the positions.
+    pub(super) residual: RowsId,
+}
+
+impl Ends {
+    /// Those of a program of [`build`], whose first node states them.
+    pub(super) fn of(program: &Program) -> Option<Self> {
+        match program.layers.first()?.nodes.first()? {
+            Node::Input { rows } => Some(Self { patches: *rows.first()?, residual: *rows.get(1)? }),
+            _ => None,
+        }
+    }
+}
+
+/// The program of a tower. Its units are patches ([`Unit::Token`]) and tokens ([`Unit::Output`]).
+pub(super) fn build(spec: &TowerSpec) -> Program {
+    let builder = Builder {
+        spec,
+        tensors: Tensors::default(),
+        rows: Vec::new(),
+        acts: Vec::new(),
+        nodes: Vec::new(),
+        unit: Unit::Token,
+    };
+    builder.program()
+}
+
+struct Builder<'a> {
+    spec: &'a TowerSpec,
+    tensors: Tensors,
+    rows: Vec<RowsShape>,
+    acts: Vec<ActShape>,
+    nodes: Vec<Node>,
+    /// The unit of new values.
+    unit: Unit,
+}
+
+impl Builder<'_> {
+    fn program(mut self) -> Program {
+        let TowerSpec { patch, width, .. } = *self.spec;
+        let values = 3 * patch * patch;
+        let (patches, residual) = (self.new_rows(values, "patches"), self.new_rows(width, "the residual stream"));
+        self.nodes.push(Node::Input { rows: vec![patches, residual] });
+        let Positions::Antialiased { side } = self.spec.positions;
+        // Only checked here: the host reads the table.
+        self.tensors.add_host(TensorSpec::new(TABLE, &[width, side * side]));
+        let weight = self.tensors.add_matrix(
+            Role::Matrix,
+            vec![TensorSpec::new("v.patch_embd.weight", &[patch, patch, 3, width]).of_patches()],
+        );
+        let bias = Some(self.vector("v.patch_embd.bias", width));
+        let act = self.prepare(patches);
+        let add = Epilogue::Add { scale: 1.0 };
+        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+        let mut layers = vec![self.part(Stage::Embedding)];
+        for layer in 0..self.spec.layers {
+            self.layer(layer, residual);
+            layers.push(self.part(Stage::Layer(layer)));
+        }
+        let mut x = residual;
+        for step in &self.spec.steps {
+            x = self.step(step, x);
+        }
+        let norm = self.part(Stage::Output);
+        let head = self.part(Stage::Output);
+        let Self { tensors, rows, acts, .. } = self;
+        let mut program = Program {
+            tensors,
+            rows,
+            acts,
+            groups: Vec::new(),
+            layers,
+            norm,
+            head,
+            heads: Vec::new(),
+            residual,
+            hidden: x,
+            head_input: x,
+            logits: x,
+            choices: 0,
+            eps: self.spec.norm_eps,
+            replay: Default::default(),
+            slots: Default::default(),
+        };
+        program.finish();
+        program.slots = Arc::new(program.find_slots());
+        program
+    }
+
+    fn layer(&mut self, layer: usize, residual: RowsId) {
+        let TowerSpec { width, heads, inner, norm, norm_eps, activation, .. } = *self.spec;
+        let name = |part: &str| format!("v.blk.{layer}.{part}");
+        let add = Epilogue::Add { scale: 1.0 };
+
+        let x = self.norm(&name("ln1"), norm, norm_eps, residual);
+        let act = self.prepare(x);
+        let parts = ["attn_q", "attn_k", "attn_v"].map(name);
+        let tensors = |part: &'static str, shape: &[usize]| -> Vec<TensorSpec> {
+            parts.iter().map(|name| TensorSpec::new(format!("{name}.{part}"), shape)).collect()
+        };
+        let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, width]));
+        let bias = Some(self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[width]))));
+        let qkv = self.new_rows(3 * width, "queries, keys and values");
+        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
+        let (out, act) = (self.new_rows(width, "attention"), self.new_act(width));
+        let options = Attention {
+            heads,
+            scale: (heads as f32 / width as f32).sqrt(),
+            cap: None,
+            temperature: None,
+            window: None,
+            first: 0,
+            sinks: None,
+        };
+        let qkv = Columns { rows: qkv, first: 0, end: 3 * width };
+        self.nodes.push(Node::AttendWhole { layer, qkv, norms: None, options, out, act });
+        let (weight, bias) = self.linear(&name("attn_out"), [width, width], true);
+        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+
+        let x = self.norm(&name("ln2"), norm, norm_eps, residual);
+        let up = self.product(&name("ffn_up"), inner, true, x);
+        let h = self.activation(activation, up);
+        let act = self.prepare(h);
+        let (weight, bias) = self.linear(&name("ffn_down"), [inner, width], true);
+        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+    }
+
+    fn step(&mut self, step: &Step, x: RowsId) -> RowsId {
+        match *step {
+            Step::Norm { name, kind, eps } => self.norm(name, kind, eps, x),
+            Step::Join => {
+                self.unit = Unit::Output;
+                let out = self.new_rows(self.cols(x) * self.spec.merge.pow(2), "joined patches");
+                self.nodes.push(Node::Join { x, out });
+                out
+            }
+            Step::Linear { name, out, bias } => self.product(name, out, bias, x),
+            Step::Activation(kind) => self.activation(kind, x),
+        }
+    }
+
+    /// weight · x + bias.
+    fn product(&mut self, name: &str, out: usize, bias: bool, x: RowsId) -> RowsId {
+        let act = self.prepare(x);
+        let (weight, bias) = self.linear(name, [self.cols(x), out], bias);
+        let y = self.new_rows(out, "a product");
+        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y });
+        y
+    }
+
+    /// x · kind(x).
+    fn activation(&mut self, kind: GateKind, x: RowsId) -> RowsId {
+        let (out, all) = (self.new_rows(self.cols(x), "an activation"), self.all(x));
+        self.nodes.push(Node::Multiply { x: all, gate: all, kind, out, act: None });
+        out
+    }
+
+    fn norm(&mut self, name: &str, kind: NormKind, eps: f32, x: RowsId) -> RowsId {
+        let (cols, out) = (self.cols(x), self.new_rows(self.cols(x), "a norm"));
+        let weight = self.vector(&format!("{name}.weight"), cols);
+        let node = match kind {
+            NormKind::Rms => Node::RmsNorm(RmsNorm { x, weight, out }),
+            NormKind::Layer => {
+                let bias = self.vector(&format!("{name}.bias"), cols);
+                Node::LayerNorm { x, weight, bias, eps, out }
+            }
+            NormKind::LayerUnbiased => {
+                let bias = self.tensors.add_vector(VectorSpec::Repeated { values: &[0.0], count: cols });
+                Node::LayerNorm { x, weight, bias, eps, out }
+            }
+        };
+        self.nodes.push(node);
+        out
+    }
+
+    fn linear(&mut self, name: &str, [inputs, outputs]: [usize; 2], bias: bool) -> (MatrixId, Option<VectorId>) {
+        let weight = TensorSpec::new(format!("{name}.weight"), &[inputs, outputs]);
+        let weight = self.tensors.add_matrix(Role::Matrix, vec![weight]);
+        (weight, bias.then(|| self.vector(&format!("{name}.bias"), outputs)))
+    }
+
+    fn vector(&mut self, name: &str, len: usize) -> VectorId {
+        self.tensors.add_vector(VectorSpec::Tensors(vec![TensorSpec::new(name, &[len])]))
+    }
+
+    fn prepare(&mut self, x: RowsId) -> ActId {
+        let act = self.new_act(self.cols(x));
+        self.nodes.push(Node::Prepare { x, act });
+        act
+    }
+
+    fn new_rows(&mut self, cols: usize, what: &'static str) -> RowsId {
+        self.rows.push(RowsShape { unit: self.unit, per_unit: 1, cols, what });
+        RowsId(self.rows.len() - 1)
+    }
+
+    fn new_act(&mut self, cols: usize) -> ActId {
+        self.acts.push(ActShape { unit: self.unit, per_unit: 1, cols, exact: false });
+        ActId(self.acts.len() - 1)
+    }
+
+    fn cols(&self, rows: RowsId) -> usize {
+        self.rows[rows.0].cols
+    }
+
+    fn all(&self, rows: RowsId) -> Columns {
+        Columns { rows, first: 0, end: self.cols(rows) }
+    }
+
+    fn part(&mut self, stage: Stage) -> Part {
+        Part::new(stage, std::mem::take(&mut self.nodes))
+    }
+}

@@ -1,0 +1,182 @@
+//! Runs a tower: the memory of a runner's passes, and the rows of pictures that were encoded.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::ops::{RopeStyle, Rotary};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_vision::{Patches, Prepared};
+
+use super::build::Ends;
+use super::positions::{block_order, resized};
+use super::spec::Positions;
+use super::{Tower, TowerSpec};
+use crate::error::{Error, Result};
+use crate::program::run::encode;
+use crate::program::scratch::Scratch;
+use crate::state::{FixedLayer, LayerState, LayerStates};
+
+/// Bytes of rows that are kept for pictures that come again.
+const KEPT_BYTES: usize = 256 << 20;
+
+/// A tile of a picture, by its content.
+type Key = ([u8; 32], usize);
+
+/// The tower's part of a runner.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    tower: Arc<Tower>,
+    memory: Option<Memory>,
+    /// Rows of tiles, the last used ones last.
+    kept: VecDeque<(Key, Arc<Buffer<f32>>)>,
+    /// Tiles that were encoded.
+    encoded: usize,
+}
+
+/// The memory of passes of up to `patches` patches.
+#[derive(Debug)]
+struct Memory {
+    patches: usize,
+    scratch: Scratch,
+    states: States,
+    rotaries: Vec<Arc<Rotary>>,
+}
+
+/// Keys and values of a picture, which all layers share: a layer writes them all before it reads any.
+#[derive(Debug)]
+struct States {
+    cache: KvCache,
+    /// Each patch at its own position.
+    own: Placement,
+    /// Each patch at the last position.
+    whole: Placement,
+}
+
+impl LayerStates for States {
+    fn layer(&mut self, _: usize) -> Option<LayerState<'_>> {
+        Some(LayerState::Kv { cache: &mut self.cache, placement: &self.own })
+    }
+
+    fn last_hidden(&mut self, _: usize) -> Option<FixedLayer<'_>> {
+        None
+    }
+
+    fn whole(&self, _: usize) -> Option<(&KvCache, &Placement)> {
+        Some((&self.cache, &self.whole))
+    }
+}
+
+impl Encoder {
+    pub(crate) fn new(tower: Arc<Tower>) -> Self {
+        Self { tower, memory: None, kept: VecDeque::new(), encoded: 0 }
+    }
+
+    /// Tiles that were encoded. A tile whose rows are kept is not encoded again.
+    pub(crate) fn encoded(&self) -> usize {
+        self.encoded
+    }
+
+    /// The rows of a tile's tokens.
+    pub(crate) fn rows(&mut self, image: &Prepared, tile: usize) -> Result<Arc<Buffer<f32>>> {
+        let key = (image.hash, tile);
+        if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == key) {
+            let (key, rows) = self.kept.remove(at).ok_or(Error::UnknownSequence)?;
+            self.kept.push_back((key, rows.clone()));
+            return Ok(rows);
+        }
+        let patches = image.tiles.get(tile).ok_or_else(|| Error::Picture {
+            reason: format!("tile {tile} of a picture of {} tiles; use the tower's preprocessing", image.tiles.len()),
+        })?;
+        let rows = Arc::new(self.encode(patches)?);
+        self.encoded += 1;
+        let bytes = |rows: &Buffer<f32>| rows.len() * size_of::<f32>();
+        let mut all = bytes(&rows) + self.kept.iter().map(|(_, rows)| bytes(rows)).sum::<usize>();
+        while let Some((_, oldest)) = self.kept.front().filter(|_| all > KEPT_BYTES) {
+            all -= bytes(oldest);
+            self.kept.pop_front();
+        }
+        self.kept.push_back((key, rows.clone()));
+        Ok(rows)
+    }
+
+    fn encode(&mut self, tile: &Patches) -> Result<Buffer<f32>> {
+        let tokens = self.tower.tokens(tile)?;
+        let tower = self.tower.clone();
+        let Tower { spec, program, weights, backend, table, .. } = &*tower;
+        let &Patches { rows, columns, ref values } = tile;
+        let order = block_order(rows, columns, spec.merge);
+        let count = order.len();
+        if self.memory.as_ref().is_none_or(|memory| memory.patches < count) {
+            // The old memory is freed first.
+            self.memory = None;
+            self.memory = Some(Memory::new(&tower, count)?);
+        }
+        let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
+        let ends = Ends::of(program).ok_or(Error::UnknownSequence)?;
+        let of_patch = values.len() / count;
+        let ordered: Vec<f32> =
+            order.iter().flat_map(|[y, x]| &values[(y * columns + x) * of_patch..][..of_patch]).copied().collect();
+        let Positions::Antialiased { .. } = spec.positions;
+        let positions = resized(table, spec.width, [rows, columns], &order);
+        backend.upload(&ordered, &mut memory.scratch.rows_mut(ends.patches))?;
+        backend.upload(&positions, &mut memory.scratch.rows_mut(ends.residual))?;
+        memory.states.place(backend, count)?;
+        let Memory { scratch, states, rotaries, .. } = memory;
+        let attention = tower.attention_precision;
+        encode(backend, (program, weights), rotaries, states, scratch, [count, tokens], attention)?;
+        let mut out = backend.alloc::<f32>(tokens * spec.out, "rows of a picture")?;
+        backend.copy(scratch.rows(program.hidden).view(tokens, spec.out)?, &mut out, 0)?;
+        Ok(out)
+    }
+}
+
+impl Memory {
+    fn new(tower: &Tower, patches: usize) -> Result<Self> {
+        let Tower { spec, program, backend, precision, .. } = tower;
+        let tokens = patches / (spec.merge * spec.merge);
+        let scratch = Scratch::new(backend, &program.slots, *precision, [patches, tokens, 0])?;
+        let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
+        let rotary = Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 });
+        let rotaries = vec![rotary; spec.layers];
+        Ok(Self { patches, scratch, states: States::new(backend, spec, patches)?, rotaries })
+    }
+}
+
+impl States {
+    fn new(backend: &Backend, spec: &TowerSpec, patches: usize) -> Result<Self> {
+        let (blocks, width) = (patches.div_ceil(KV_BLOCK), spec.width / spec.heads);
+        let kv = KvSpec {
+            heads: spec.heads,
+            key_width: width,
+            value_width: width,
+            format: KvFormat::F16,
+            values_in_keys: false,
+        };
+        let table: Vec<u32> = (0..blocks as u32).collect();
+        let placement = || -> Result<Placement> {
+            let mut placement = Placement {
+                slots: backend.alloc(patches, "slots of patches")?,
+                positions: backend.alloc(patches, "positions of patches")?,
+                table: backend.alloc(blocks, "the block table of a picture")?,
+                table_rows: 1,
+                table_cols: blocks,
+                context_columns: blocks,
+                runs: BatchRuns::Any,
+            };
+            backend.upload(&table, &mut placement.table)?;
+            Ok(placement)
+        };
+        Ok(Self { cache: backend.alloc_kv(kv, blocks)?, own: placement()?, whole: placement()? })
+    }
+
+    fn place(&mut self, backend: &Backend, patches: usize) -> Result<()> {
+        // A picture has far fewer than 2^32 patches.
+        let own: Vec<u32> = (0..patches as u32).collect();
+        let whole = vec![patches.saturating_sub(1) as u32; patches];
+        backend.upload(&own, &mut self.own.positions)?;
+        backend.upload(&whole, &mut self.whole.positions)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Vision towers: from the patches of a picture to rows that take the place of token embeddings.
+//!
+//! ```text
+//! mmproj file ── family ──► TowerSpec ── build ──► Program (the nodes of the text models)
+//! Patches ── positions, blocks of patches ──► upload ── program/run ──► rows on the device
+//! ```
+//!
+//! # A tower is a program
+//!
+//! A tower has no runner of its own nodes: [`build`] emits those of the text models. Three things differ.
+//!
+//! - Patches are uploaded in the order of the blocks that become one token each, so that joining a block is a view of
+//!   adjacent rows. Attention without a mask and the other nodes do not depend on the order.
+//! - Positions are computed on the host, once for each picture, and are where the first product adds to.
+//! - A query sees the keys of its whole picture: keys are written at their own positions, and all queries are at the
+//!   last one (`Node::AttendWhole`). So the kernels of causal attention serve.
+
+mod build;
+mod encode;
+mod keys;
+mod positions;
+pub(crate) mod spec;
+
+use std::fmt;
+use std::sync::Arc;
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::Precision;
+use gristmill_vision::{Patches, Processor};
+
+use crate::error::{Error, Result};
+use crate::family;
+use crate::program::Program;
+use crate::weights::{self, Weights};
+pub(crate) use encode::Encoder;
+pub use spec::TowerSpec;
+use spec::{Positions, TABLE};
+
+/// A loaded vision tower with its projector: immutable, and shared by runners.
+pub struct Tower {
+    file: GgufFile,
+    spec: TowerSpec,
+    processor: Processor,
+    program: Program,
+    weights: Weights,
+    backend: Arc<Backend>,
+    precision: Precision,
+    /// The precision of attention, as in a text model.
+    attention_precision: Precision,
+    /// The table of positions, a row for each place of its square.
+    table: Vec<f32>,
+}
+
+impl fmt::Debug for Tower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tower({} with {} layers)", self.spec.projector, self.spec.layers)
+    }
+}
+
+impl Tower {
+    /// Loads the tower of an `mmproj` file for a text model whose residual stream has this width.
+    ///
+    /// # Errors
+    /// An [`Error`] that says what is wrong with the file.
+    pub fn load(file: GgufFile, hidden: usize, backend: Arc<Backend>, precision: Precision) -> Result<Self> {
+        let spec = family::tower(&file)?;
+        let processor = keys::processor(&file, &spec.projector)?;
+        if spec.out != hidden {
+            return Err(Error::TowerWidth { found: spec.out, expected: hidden });
+        }
+        let program = build::build(&spec);
+        let leaves_out = |name: &str| spec.leaves_out(name);
+        weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
+        let exclusive = backend.exclusive();
+        let weights = weights::load(&file, &program.tensors, &backend, &mut |_| Ok(()))?;
+        let table = match spec.positions {
+            Positions::Antialiased { .. } => file
+                .tensor(TABLE)
+                .map(|tensor| -> Result<Vec<f32>> {
+                    let bytes = file.load(tensor)?;
+                    let mut values = vec![0.0; usize::try_from(tensor.elements()).unwrap_or(0)];
+                    // The survey has checked the shape, so the bytes are exactly these values.
+                    tensor.format.decode(bytes.as_slice(), &mut values);
+                    Ok(values)
+                })
+                .transpose()?
+                .unwrap_or_default(),
+        };
+        drop(exclusive);
+        let attention_precision = if spec.is_exact(&file) { Precision::Exact } else { precision };
+        Ok(Self { file, spec, processor, program, weights, backend, precision, attention_precision, table })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    /// The parts of the tower.
+    pub fn spec(&self) -> &TowerSpec {
+        &self.spec
+    }
+
+    /// How pictures are prepared for the tower.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// Tokens of a tile.
+    ///
+    /// # Errors
+    /// [`Error::Picture`] for a tile that the tower cannot read.
+    pub fn tokens(&self, tile: &Patches) -> Result<usize> {
+        let TowerSpec { merge, patch, .. } = self.spec;
+        let wrong = |reason: String| Err(Error::Picture { reason });
+        let Patches { rows, columns, values } = tile;
+        if *rows == 0 || *columns == 0 || !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
+            let rule = format!("{rows} × {columns} patches (expected multiples of {merge}); resize the picture");
+            return wrong(rule);
+        }
+        let expected = rows.saturating_mul(*columns).saturating_mul(3 * patch * patch);
+        if values.len() != expected {
+            return wrong(format!(
+                "{} values of {rows} × {columns} patches (expected {expected}); use the tower's preprocessing",
+                values.len()
+            ));
+        }
+        Ok(rows * columns / (merge * merge))
+    }
+
+    /// Bytes of the prepared weights, without the mapped file.
+    pub fn prepared_bytes(&self) -> u64 {
+        self.weights.owned_bytes()
+    }
+}

@@ -1,0 +1,68 @@
+//! What the host computes for a tile: the order of its patches, and their positions.
+
+/// The patches of `rows × columns` in the order of the blocks of `merge × merge` patches that become one token: blocks
+/// row by row, and in a block patches row by row. Returns the row and the column of each.
+pub(super) fn block_order(rows: usize, columns: usize, merge: usize) -> Vec<[usize; 2]> {
+    let mut order = Vec::with_capacity(rows * columns);
+    for top in (0..rows).step_by(merge) {
+        for left in (0..columns).step_by(merge) {
+            order.extend((top..top + merge).flat_map(|y| (left..left + merge).map(move |x| [y, x])));
+        }
+    }
+    order
+}
+
+/// The weights of `from` cells for each of `to`: bilinear between the centres of cells, antialiased where `to` is smaller,
+/// as `torch.nn.functional.interpolate` with `antialias=True`. The first cell with a weight, and the weights.
+fn antialiased(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
+    let scale = from as f64 / to as f64;
+    let support = scale.max(1.0);
+    let weights = |i: usize| {
+        let centre = (i as f64 + 0.5) * scale - 0.5;
+        let first = (centre - support).ceil().max(0.0) as usize;
+        let last = ((centre + support).floor() as usize).min(from - 1);
+        let weight = |j: usize| (1.0 - (j as f64 - centre).abs() / support).max(0.0);
+        let sum: f64 = (first..=last).map(weight).sum();
+        (first, (first..=last).map(|j| (weight(j) / sum) as f32).collect())
+    };
+    (0..to).map(weights).collect()
+}
+
+/// A square table of rows of `width` values, resized to `rows × columns`, in the given order of its places.
+pub(super) fn resized(table: &[f32], width: usize, [rows, columns]: [usize; 2], order: &[[usize; 2]]) -> Vec<f32> {
+    let side = (table.len() / width.max(1)).isqrt();
+    let (of_rows, of_columns) = (antialiased(side, rows), antialiased(side, columns));
+    let mut out = vec![0.0; order.len() * width];
+    for (out, &[y, x]) in out.chunks_exact_mut(width).zip(order) {
+        let ((top, of_row), (left, of_column)) = (&of_rows[y], &of_columns[x]);
+        for (i, row_weight) in of_row.iter().enumerate() {
+            for (j, weight) in of_column.iter().enumerate() {
+                let cell = &table[((top + i) * side + left + j) * width..][..width];
+                out.iter_mut().zip(cell).for_each(|(out, value)| *out += row_weight * weight * value);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_in_order() {
+        let order = block_order(2, 4, 2);
+        assert_eq!(order, [[0, 0], [0, 1], [1, 0], [1, 1], [0, 2], [0, 3], [1, 2], [1, 3]]);
+        assert_eq!(block_order(2, 1, 1), [[0, 0], [1, 0]]);
+    }
+
+    #[test]
+    fn a_table_of_the_same_size_is_unchanged() {
+        let table: Vec<f32> = (0..18).map(|at| at as f32).collect();
+        let order = block_order(3, 3, 1);
+        assert_eq!(resized(&table, 2, [3, 3], &order), table);
+        // One place has the average.
+        let average = resized(&table, 2, [1, 1], &block_order(1, 1, 1));
+        assert!((average[0] - 8.0).abs() < 1e-5 && (average[1] - 9.0).abs() < 1e-5, "{average:?}");
+    }
+}

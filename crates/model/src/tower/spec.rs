@@ -1,0 +1,102 @@
+//! The parts of a vision tower, as data: `family` reads it from a file, and [`build`](super::build) computes with it.
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::format::Format;
+use gristmill_kernels::ops::GateKind;
+
+use crate::spec::NormKind;
+
+/// The tensor with the table of positions.
+pub(crate) const TABLE: &str = "v.position_embd.weight";
+
+/// A tower with its projector. With x the patches' rows, a layer is
+///
+/// ```text
+/// x += attention(norm(x))
+/// x += down · activation(up · norm(x))
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TowerSpec {
+    /// `clip.projector_type`.
+    pub projector: String,
+    /// Pixels of a patch's side.
+    pub patch: usize,
+    /// Patches of a side of the block that becomes one token.
+    pub merge: usize,
+    /// Width of a patch's row.
+    pub width: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Heads of attention.
+    pub heads: usize,
+    /// Width of the MLP.
+    pub inner: usize,
+    /// The kind of the layers' norms.
+    pub norm: NormKind,
+    /// Added to the variance in these norms.
+    pub norm_eps: f32,
+    /// The activation of the MLP: x · activation(x).
+    pub activation: GateKind,
+    /// What is added to the patches.
+    pub positions: Positions,
+    /// From the rows of the last layer to the rows of tokens.
+    pub steps: Vec<Step>,
+    /// Width of a token's row.
+    pub out: usize,
+    /// Whether the file has a tower for audio too, whose tensors are not loaded.
+    pub has_audio: bool,
+}
+
+/// The positions of patches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Positions {
+    /// A square table, resized to the picture: bilinear between the centres of its cells, and averaged where the picture
+    /// has fewer patches.
+    Antialiased {
+        /// Rows, and columns, of the table.
+        side: usize,
+    },
+}
+
+/// A step of a projector.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Step {
+    /// A norm whose tensors start with this name.
+    Norm {
+        /// The name.
+        name: &'static str,
+        /// Its kind.
+        kind: NormKind,
+        /// Added to the variance.
+        eps: f32,
+    },
+    /// The rows of a block become one row.
+    Join,
+    /// A product with the matrix of this name.
+    Linear {
+        /// The name.
+        name: &'static str,
+        /// Rows of the matrix.
+        out: usize,
+        /// Whether it has a bias.
+        bias: bool,
+    },
+    /// x · kind(x).
+    Activation(GateKind),
+}
+
+impl TowerSpec {
+    /// Whether all products are exact: then attention rounds nothing either.
+    pub(crate) fn is_exact(&self, file: &GgufFile) -> bool {
+        let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
+        !file.tensors().iter().any(rounds)
+    }
+
+    /// Whether a tensor is not loaded.
+    pub(crate) fn leaves_out(&self, tensor: &str) -> bool {
+        self.has_audio && ["a.", "mm.a."].iter().any(|start| tensor.starts_with(start))
+    }
+}

@@ -1,0 +1,1 @@
+"""The towers of scripts/golden/vision.py, one module for each family."""

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Writes the golden files of crates/conformance/tests/vision.rs: tiny random vision towers, and the logits of prompts with
+pictures.
+
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
+    python scripts/golden/vision.py [NAME…]
+
+The text model of NAME is another golden model. crates/conformance/golden/vision/ gets NAME.mmproj.gguf, with the tensors
+and keys of llama.cpp's converter, and NAME.golden.gguf: pictures as patches (channel, row, column), prompts with the
+places of pictures, and the logits of every position as transformers computes them, in F32.
+
+It is asserted that each block of the tower, the positions and the projector matter: without one of them the logits of
+later text move by more than 100 times the tolerance of F32, and 20 times that of Q8_0.
+"""
+
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+import torch
+from gguf import GGUFReader
+from gguf import GGMLQuantizationType as Q
+
+from tiny.build import build
+from tiny.draw import nmse
+from tiny.files import finish
+from tiny.formats import decode, encode
+from tiny.recurrent import Order
+from tiny.shapes import MODELS, VOCAB
+from tiny.tensors import half, names
+from towers import lfm2_vl
+
+MODELS_FOLDER = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
+OUT = MODELS_FOLDER / "vision"
+TOWERS = {"lfm2-vl-f32": (lfm2_vl, "lfm2-f32", Q.F32, 1e-6), "lfm2-vl-q8_0": (lfm2_vl, "lfm2-f32", Q.Q8_0, 1e-3)}
+# The token that stands for a row of a picture.
+IMAGE = VOCAB - 8
+
+
+@torch.no_grad()
+def text_model(name: str):
+    """The golden text model."""
+    shape = MODELS[name]
+    model = build(shape)
+    parameters = dict(model.named_parameters())
+    tensors = {tensor.name: tensor for tensor in GGUFReader(MODELS_FOLDER / f"{name}.gguf").tensors}
+    for ours, theirs, heads in names(shape):
+        to = half(parameters, theirs)
+        values = decode(np.array(tensors[ours].data), tensors[ours].tensor_type)
+        if isinstance(heads, Order):
+            values = heads.give(to.numpy(), values)
+        to.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(to.shape))
+    return model
+
+
+def prompts(sizes: list, generator: torch.Generator) -> list:
+    """Tokens with spans (start, tokens, picture)."""
+    def text(count: int) -> list:
+        return torch.randint(0, IMAGE, (count,), generator=generator).tolist()
+
+    def prompt(*parts) -> tuple[list, list]:
+        tokens, spans = [], []
+        for part in parts:
+            if isinstance(part, list):
+                tokens += part
+            else:
+                spans.append((len(tokens), sizes[part], part))
+                tokens += [IMAGE] * sizes[part]
+        return tokens, spans
+
+    # A picture first, several in turns of a conversation, one twice, and two that touch.
+    return [prompt(text(3), 0, text(6)), prompt(1, text(4), 2, text(5), 1, text(3)), prompt(text(2), 3, 0, text(7))]
+
+
+@torch.no_grad()
+def make(name: str) -> None:
+    family, text, kind, tolerance = TOWERS[name]
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    model = family.build(text_model(text), IMAGE, generator).eval()
+    tensors = {}
+    for ours, parameter, of_file, to_file in family.tensors(model):
+        stored = np.ascontiguousarray(to_file(parameter.numpy()))
+        is_matrix = stored.ndim == 2 and "position" not in ours and stored.shape[-1] % 32 == 0
+        one = kind if is_matrix else Q.F32
+        data = encode(stored, one)
+        tensors[ours] = (data, one)
+        decoded = decode(data, one).reshape(stored.shape)
+        parameter.copy_(torch.from_numpy(np.ascontiguousarray(of_file(decoded))))
+
+    pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
+                for rows, columns in family.SIZES]
+    sizes = [rows * columns // family.MERGE**2 for rows, columns in family.SIZES]
+    drawn = prompts(sizes, generator)
+
+    def logits() -> list:
+        return [family.run(model, tokens, [pictures[picture] for _, _, picture in spans]) for tokens, spans in drawn]
+
+    wanted = logits()
+    for what, parameter in family.blocks(model):
+        kept = parameter.clone()
+        parameter.zero_()
+        moved = nmse([row[-3:] for row in logits()], [row[-3:] for row in wanted])
+        assert moved > (100 if kind == Q.F32 else 20) * tolerance, f"{name}: {what} matters too little: {moved}"
+        parameter.copy_(kept)
+
+    writer = gguf.GGUFWriter(OUT / f"{name}.mmproj.gguf", "clip")
+    writer.add_type("mmproj")
+    writer.add_name(name)
+    family.write_keys(writer, model)
+    for ours, (data, one) in tensors.items():
+        writer.add_tensor(ours, data, raw_dtype=one)
+    finish(writer)
+
+    writer = gguf.GGUFWriter(OUT / f"{name}.golden.gguf", "golden")
+    writer.add_float32("golden.tolerance", tolerance)
+    writer.add_string("golden.text", text)
+    for i, (rows, columns) in enumerate(family.SIZES):
+        side = family.PATCH
+        patches = pictures[i].reshape(3, rows, side, columns, side).permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        writer.add_array(f"golden.size.{i}", [rows, columns])
+        writer.add_tensor(f"patches.{i}", np.ascontiguousarray(patches.numpy()))
+    for i, ((tokens, spans), values) in enumerate(zip(drawn, wanted)):
+        writer.add_array(f"golden.tokens.{i}", tokens)
+        writer.add_array(f"golden.spans.{i}", [number for span in spans for number in span])
+        writer.add_tensor(f"logits.{i}", values.numpy())
+    finish(writer)
+    print(f"{name:16} deviation of logits {wanted[0].std():.2f}")
+
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(2)
+    for name in sys.argv[1:] or TOWERS:
+        make(name)
+    print(f"{sum(f.stat().st_size for f in OUT.glob('*.gguf')):,} bytes")
