@@ -150,6 +150,19 @@ impl ChatTemplate {
     /// The errors of [`render`](Self::render), if no repair helps; the template's own if it fails when it is given
     /// tools.
     pub fn render_with_tools(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
+        self.render_with_images(chat, options).map(|(prompt, _)| prompt)
+    }
+
+    /// The prompt of [`render_with_tools`](Self::render_with_tools), and the images ([`RenderOptions::images`]) in the
+    /// order in which the template got them: a repair can change the order of results of tools.
+    ///
+    /// # Errors
+    /// The errors of [`render_with_tools`](Self::render_with_tools).
+    pub fn render_with_images(
+        &self,
+        chat: &Chat,
+        options: &RenderOptions,
+    ) -> Result<(String, Vec<char>), TemplateError> {
         let is_about_tools = |message: &Message| message.role == Role::Tool || !message.calls.is_empty();
         let is_plain = chat.tools.is_empty() && !chat.messages.iter().any(is_about_tools);
         let spells_out = |support: &Support| matches!(support.tools, ToolSupport::SpelledOut(_));
@@ -168,11 +181,17 @@ impl ChatTemplate {
     }
 
     /// Renders with the first repairs of the table after which every message is shown, less those that are not needed.
-    fn render_repaired(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
+    fn render_repaired(&self, chat: &Chat, options: &RenderOptions) -> Result<(String, Vec<char>), TemplateError> {
         let original = Draft::new(chat.clone(), self.form_of_calls());
-        let skeleton = Skeleton::new(&original);
-        let render = |draft: &Draft, repairs: &[Repair]| self.render_draft(&repairs::apply(repairs, draft), options);
-        let shows_all = |repairs: &[Repair]| render(&skeleton.draft, repairs).is_ok_and(|text| skeleton.is_in(&text));
+        let skeleton = Skeleton::new(&original, &options.images);
+        let render = |draft: &Draft, repairs: &[Repair]| {
+            let repaired = repairs::apply(repairs, draft);
+            Ok((self.render_draft(&repaired, options)?, repaired.images(&options.images)))
+        };
+        let shows_all = |repairs: &[Repair]| {
+            let rendered: Result<_, TemplateError> = render(&skeleton.draft, repairs);
+            rendered.is_ok_and(|(text, _)| skeleton.is_in(&text))
+        };
         let complete = |repairs: &[Repair]| shows_all(repairs).then(|| render(&original, repairs).ok()).flatten();
         let as_sent = render(&original, &[]);
         match &as_sent {

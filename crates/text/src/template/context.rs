@@ -24,8 +24,12 @@ pub(super) fn context(source: &str, draft: &Draft, options: &RenderOptions) -> V
     };
     let mut variables = Map::new();
     let mut messages = messages(&chat.messages, source.contains(REFUSES_BOTH));
-    if *texts_are_parts {
-        messages.iter_mut().for_each(make_parts);
+    let images: &[char] = if options.images_are_text { &[] } else { &options.images };
+    for message in &mut messages {
+        let has_images = |text: &str| text.contains(images);
+        if *texts_are_parts || (!images.is_empty() && message["content"].as_str().is_some_and(has_images)) {
+            make_parts(message, images);
+        }
     }
     variables.insert("messages".to_owned(), messages.into());
     variables.insert("tools".to_owned(), tools);
@@ -39,10 +43,21 @@ pub(super) fn context(source: &str, draft: &Draft, options: &RenderOptions) -> V
     variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))).collect()
 }
 
-/// Makes a message's text a list with one part.
-fn make_parts(message: &mut Json) {
-    let text = message["content"].take();
-    message["content"] = json!([{"type": "text", "text": text}]);
+/// Makes a message's text a list of parts: the texts between these images, and the images.
+fn make_parts(message: &mut Json, images: &[char]) {
+    let content = message["content"].take();
+    let text = content.as_str().unwrap_or_default();
+    let part = |text: &str| json!({"type": "text", "text": text});
+    if !text.contains(images) {
+        message["content"] = json!([part(text)]);
+        return;
+    }
+    let mut parts = Vec::new();
+    for (index, text) in text.split(images).enumerate() {
+        parts.extend((index > 0).then(|| json!({"type": "image"})));
+        parts.extend((!text.is_empty()).then(|| part(text)));
+    }
+    message["content"] = parts.into();
 }
 
 fn messages(messages: &[Message], refuses_both: bool) -> Vec<Json> {

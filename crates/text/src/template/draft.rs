@@ -42,12 +42,21 @@ impl Draft {
         chat.tools.retain(|tool| !tool.is_deferred);
         Draft { chat, tools_are_a_list: false, texts_are_parts: false, calls }
     }
+
+    /// Those of these images that the messages have, in their order.
+    pub(super) fn images(&self, images: &[char]) -> Vec<char> {
+        if images.is_empty() {
+            return Vec::new();
+        }
+        let chars = self.chat.messages.iter().flat_map(|message| message.text.chars());
+        chars.filter(|c| images.contains(c)).collect()
+    }
 }
 
 impl Skeleton {
     /// The words of a draft that the prompt must contain. Reasoning is excluded, because most templates leave out
-    /// reasoning of earlier turns.
-    pub(super) fn new(draft: &Draft) -> Skeleton {
+    /// reasoning of earlier turns. `images` are characters that stand for images; they stay in the texts.
+    pub(super) fn new(draft: &Draft, images: &[char]) -> Skeleton {
         let mut words = Vec::new();
         // No word is a part of another one.
         let mut word = || {
@@ -63,8 +72,10 @@ impl Skeleton {
         }
         for from in &chat.messages {
             let mut message = super::Message::new(from.role, from.text.clone());
-            if !from.text.trim().is_empty() {
+            let is_blank = |c: char| c.is_whitespace() || images.contains(&c);
+            if !from.text.trim_matches(is_blank).is_empty() {
                 message.text = word();
+                message.text.extend(from.text.chars().filter(|c| images.contains(c)));
             }
             message.name.clone_from(&from.name);
             message.call_id.clone_from(&from.call_id);

@@ -105,6 +105,8 @@ pub struct Escapes {
     escaper: Arc<Escaper>,
     /// Each placeholder and its character.
     stand_ins: Vec<(char, char)>,
+    /// See [`Self::images`].
+    images: Vec<char>,
 }
 
 impl Escaper {
@@ -162,35 +164,46 @@ impl Escaper {
         })
     }
 
-    /// The conversation with placeholders.
+    /// The conversation with placeholders. Each image becomes a character of its own in the text of its message.
     ///
     /// # Errors
     /// [`TemplateError::PrivateUse`] if the conversation leaves no characters for placeholders.
     pub fn escape(self: Arc<Self>, chat: &Chat) -> Result<(Chat, Escapes), TemplateError> {
         let mut chat = chat.clone();
-        let (mut used, mut replaced) = (self.private.clone(), BTreeSet::new());
+        let (mut used, mut replaced, mut images) = (self.private.clone(), BTreeSet::new(), 0);
         let mut marks = Vec::new();
-        each_text(&mut chat, &mut |text, is_own| {
+        each_text(&mut chat, &mut |Visited { text, is_own, images: own }| {
             used.extend(private(text));
-            let found = self.marks(text, is_own);
-            replaced.extend(found.iter().filter_map(|&at| text[at..].chars().next()));
-            marks.push(found);
+            images += own.len();
+            // What is beside an image is a text of its own: a template may write them apart.
+            marks.extend(segments(text, own).map(|segment| {
+                let found = self.marks(segment, is_own);
+                replaced.extend(found.iter().filter_map(|&at| segment[at..].chars().next()));
+                found
+            }));
         });
-        if replaced.is_empty() {
-            return Ok((chat, Escapes { escaper: self, stand_ins: Vec::new() }));
+        if replaced.is_empty() && images == 0 {
+            return Ok((chat, Escapes { escaper: self, stand_ins: Vec::new(), images: Vec::new() }));
         }
         let mut free = PRIVATE.filter(|c| !used.contains(c)).filter_map(char::from_u32);
-        let stand_in = |c| Some((free.next()?, c));
-        let stand_ins: Option<Vec<_>> = replaced.into_iter().map(stand_in).collect();
-        let stand_ins = stand_ins.ok_or(TemplateError::PrivateUse)?;
-        let escapes = Escapes { escaper: self, stand_ins };
-        let mut marks = marks.into_iter();
-        each_text(&mut chat, &mut |text, _| {
-            let found = marks.next().unwrap_or_default();
-            if !found.is_empty() {
-                *text = escapes.replaced(text, &found);
+        let stand_ins: Option<Vec<_>> = replaced.into_iter().map(|c| Some((free.next()?, c))).collect();
+        let images: Option<Vec<char>> = (0..images).map(|_| free.next()).collect();
+        let (stand_ins, images) = stand_ins.zip(images).ok_or(TemplateError::PrivateUse)?;
+        let escapes = Escapes { escaper: self, stand_ins, images };
+        let (mut marks, mut images) = (marks.into_iter(), escapes.images.iter());
+        each_text(&mut chat, &mut |Visited { text, images: own, .. }| {
+            let found: Vec<Vec<usize>> = marks.by_ref().take(own.len() + 1).collect();
+            if own.is_empty() && found.iter().all(Vec::is_empty) {
+                return;
             }
+            let mut out = String::with_capacity(text.len() + 8);
+            for (index, (segment, found)) in segments(text, own).zip(&found).enumerate() {
+                out.extend(images.by_ref().take(usize::from(index > 0)));
+                out.push_str(&escapes.replaced(segment, found));
+            }
+            *text = out;
         });
+        chat.messages.iter_mut().for_each(|message| message.images.clear());
         Ok((chat, escapes))
     }
 
@@ -237,6 +250,12 @@ impl Escaper {
 }
 
 impl Escapes {
+    /// The characters that stand for the images of the conversation, in their order
+    /// ([`RenderOptions::images`](super::RenderOptions::images)).
+    pub fn images(&self) -> &[char] {
+        &self.images
+    }
+
     /// The prompt that a template made of a conversation with placeholders, and the bytes of it, in ascending order,
     /// that no control token may include.
     pub fn unescape(&self, rendered: &str) -> (String, Vec<usize>) {
@@ -379,42 +398,67 @@ impl Ranges {
     }
 }
 
-/// Calls `visit` with each text of a conversation, and whether an assistant said it. Roles are not texts.
-fn each_text(chat: &mut Chat, visit: &mut impl FnMut(&mut String, bool)) {
+/// A text of a conversation.
+struct Visited<'t> {
+    text: &'t mut String,
+    /// Whether an assistant said it.
+    is_own: bool,
+    /// The places of images.
+    images: &'t [usize],
+}
+
+/// The parts of a text between its images. A place that is no start of a character counts as the last one before it.
+fn segments<'t>(text: &'t str, images: &'t [usize]) -> impl Iterator<Item = &'t str> {
+    let mut rest = 0;
+    images.iter().copied().chain([text.len()]).map(move |at| {
+        let end = text.floor_char_boundary(at).max(rest);
+        let segment = &text[rest..end];
+        rest = end;
+        segment
+    })
+}
+
+/// Calls `visit` with each text of a conversation. Roles are not texts.
+fn each_text(chat: &mut Chat, visit: &mut impl FnMut(Visited)) {
     for message in &mut chat.messages {
-        visit(&mut message.text, message.role == Role::Assistant);
+        let is_own = message.role == Role::Assistant;
+        visit(Visited { text: &mut message.text, is_own, images: &message.images });
         for text in [&mut message.name, &mut message.reasoning, &mut message.call_id].into_iter().flatten() {
-            visit(text, false);
+            visit(plain(text));
         }
         for call in &mut message.calls {
-            visit(&mut call.id, false);
-            visit(&mut call.name, false);
+            visit(plain(&mut call.id));
+            visit(plain(&mut call.name));
             match &mut call.arguments {
                 Arguments::Named(arguments) => each_in_map(arguments, visit),
-                Arguments::Text(text) => visit(text, false),
+                Arguments::Text(text) => visit(plain(text)),
             }
         }
     }
     for tool in &mut chat.tools {
-        visit(&mut tool.name, false);
-        tool.description.iter_mut().for_each(|text| visit(text, false));
+        visit(plain(&mut tool.name));
+        tool.description.iter_mut().for_each(|text| visit(plain(text)));
         tool.parameters.iter_mut().for_each(|json| each_in_json(json, visit));
     }
     each_in_map(&mut chat.variables, visit);
 }
 
-fn each_in_json(json: &mut Json, visit: &mut impl FnMut(&mut String, bool)) {
+fn plain(text: &mut String) -> Visited<'_> {
+    Visited { text, is_own: false, images: &[] }
+}
+
+fn each_in_json(json: &mut Json, visit: &mut impl FnMut(Visited)) {
     match json {
-        Json::String(text) => visit(text, false),
+        Json::String(text) => visit(plain(text)),
         Json::Array(items) => items.iter_mut().for_each(|item| each_in_json(item, visit)),
         Json::Object(fields) => each_in_map(fields, visit),
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
 }
 
-fn each_in_map(fields: &mut Map<String, Json>, visit: &mut impl FnMut(&mut String, bool)) {
+fn each_in_map(fields: &mut Map<String, Json>, visit: &mut impl FnMut(Visited)) {
     for (mut name, mut value) in mem::take(fields) {
-        visit(&mut name, false);
+        visit(plain(&mut name));
         each_in_json(&mut value, visit);
         fields.insert(name, value);
     }

@@ -90,6 +90,9 @@ pub struct Message {
     pub name: Option<String>,
     /// The text.
     pub text: String,
+    /// The places of images: offsets of bytes in the text, in ascending order, at the starts of characters or at its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<usize>,
     /// The reasoning that preceded an assistant's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
@@ -104,7 +107,15 @@ pub struct Message {
 impl Message {
     /// A message that has a text only.
     pub fn new(role: Role, text: impl Into<String>) -> Message {
-        Message { role, name: None, text: text.into(), reasoning: None, calls: Vec::new(), call_id: None }
+        Message {
+            role,
+            name: None,
+            text: text.into(),
+            images: Vec::new(),
+            reasoning: None,
+            calls: Vec::new(),
+            call_id: None,
+        }
     }
 }
 

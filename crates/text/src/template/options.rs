@@ -13,4 +13,9 @@ pub struct RenderOptions {
     pub eos_token: Option<String>,
     /// The time for `strftime_now`, in UTC; the present if `None`.
     pub now: Option<SystemTime>,
+    /// The characters that stand for images in texts ([`Escapes::images`](super::Escapes::images)). A text with one is
+    /// given to the template as a list of parts of the types `text` and `image`.
+    pub images: Vec<char>,
+    /// A text with images is given as it is, with these characters in it: for a template that knows no parts.
+    pub images_are_text: bool,
 }

@@ -120,7 +120,7 @@ struct Probe<'t> {
 impl Probe<'_> {
     /// A conversation without tools, repaired if need be.
     fn plain(&self, messages: &[Message]) -> Result<String, TemplateError> {
-        self.template.render_repaired(&Chat::new(messages.to_vec()), self.options)
+        self.template.render_repaired(&Chat::new(messages.to_vec()), self.options).map(|(prompt, _)| prompt)
     }
 
     /// A conversation with a tool, and perhaps without the start of a reply.
