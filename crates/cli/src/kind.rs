@@ -28,7 +28,7 @@ pub(crate) fn refusal(file: &GgufFile) -> Option<String> {
         ),
         FileKind::Projector => (
             "the projector (mmproj) of a model that sees or hears, without the language model",
-            "use the other GGUF file of its repository, which runs without images",
+            "use the other GGUF file of its repository, and pass this one with --mmproj",
         ),
         FileKind::Imatrix => {
             ("an importance matrix (imatrix), with which models are quantised", "use the model itself")

@@ -38,6 +38,7 @@ use gristmill_model::{Limits, Model, Notice, Plan, Runner};
 use gristmill_text::grammar::Grammars;
 use gristmill_text::template::Chat;
 use gristmill_text::tokenizer::TokenizerError;
+use gristmill_vision::{ImageSpan, Processor};
 
 use crate::converse::ModelTemplate;
 use crate::draft::planner::Planner;
@@ -45,7 +46,7 @@ use crate::draft::{DraftSource, Drafter, Drafts};
 use crate::error::EngineError;
 use crate::job::{Order, Permits};
 use crate::options::{GenerationOptions, Required};
-use crate::prompt::Prompt;
+use crate::prompt::{Prompt, spread};
 use crate::receipt::Conditions;
 use crate::request::Request;
 use crate::script::Script;
@@ -271,8 +272,7 @@ impl Engine {
     pub fn tokens_within(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         // A character that no tokenizer joins with the text.
         let before = if text.starts_with(char::is_whitespace) { "a" } else { "\n" };
-        let tokens =
-            |text: &str| self.tokens(&Prompt::Rendered { text: text.to_owned(), plain: Vec::new(), is_started: false });
+        let tokens = |text: &str| Ok(self.model.tokenizer()?.encode_rendered(text, &[], usize::MAX)?);
         match tokens(&[before, text].concat())?.strip_prefix(tokens(before)?.as_slice()) {
             Some(within) => Ok(within.to_vec()),
             None => tokens(text),
@@ -280,13 +280,43 @@ impl Engine {
     }
 
     pub(crate) fn tokens_at_most(&self, prompt: &Prompt, most: usize) -> Result<Vec<u32>, EngineError> {
-        match prompt {
-            Prompt::Tokens(tokens) => Ok(tokens.clone()),
+        self.input_at_most(prompt, most).map(|(tokens, _)| tokens)
+    }
+
+    fn input_at_most(&self, prompt: &Prompt, most: usize) -> Result<(Vec<u32>, Vec<ImageSpan>), EngineError> {
+        let tokens = match prompt {
+            Prompt::Tokens(tokens) => tokens.clone(),
             // BOS alone is not a prompt.
-            Prompt::Text { text, .. } if text.is_empty() => Err(EngineError::EmptyPrompt),
-            Prompt::Text { text, options } => Ok(self.model.tokenizer()?.encode_at_most(text, *options, most)?),
+            Prompt::Text { text, .. } if text.is_empty() => return Err(EngineError::EmptyPrompt),
+            Prompt::Text { text, options } => self.model.tokenizer()?.encode_at_most(text, *options, most)?,
             // The template has written BOS and the control tokens itself.
-            Prompt::Rendered { text, plain, .. } => Ok(self.model.tokenizer()?.encode_rendered(text, plain, most)?),
+            Prompt::Rendered { text, plain, images, .. } => {
+                let tokens = self.model.tokenizer()?.encode_rendered(text, plain, most)?;
+                if !images.is_empty() {
+                    return spread(&tokens, self.image_token()?, images, most);
+                }
+                tokens
+            }
+        };
+        Ok((tokens, Vec::new()))
+    }
+
+    /// What prepares images for the model.
+    ///
+    /// # Errors
+    /// [`EngineError::NoImages`].
+    pub fn processor(&self) -> Result<&Processor, EngineError> {
+        let spec = self.model.spec();
+        let refusal = || EngineError::NoImages { model: spec.name.as_ref().unwrap_or(&spec.architecture).clone() };
+        self.model.tower().map(|tower| tower.processor()).ok_or_else(refusal)
+    }
+
+    /// The token that stands for rows of images.
+    fn image_token(&self) -> Result<u32, EngineError> {
+        let (tokenizer, token) = (self.model.tokenizer()?, &self.processor()?.marks.token);
+        match tokenizer.encode_rendered(token, &[], usize::MAX)?.as_slice() {
+            &[id] if tokenizer.is_special(id) => Ok(id),
+            _ => Err(EngineError::ImageToken { token: token.clone() }),
         }
     }
 
@@ -296,13 +326,21 @@ impl Engine {
     /// The errors of [`tokens`](Self::tokens), and one if the prompt is empty, longer than the context, or has an
     /// unknown token.
     pub fn prompt_tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
+        self.prompt_input(prompt).map(|(tokens, _)| tokens)
+    }
+
+    /// The tokens of [`prompt_tokens`](Self::prompt_tokens), and those of them that stand for images.
+    ///
+    /// # Errors
+    /// The errors of [`prompt_tokens`](Self::prompt_tokens).
+    pub fn prompt_input(&self, prompt: &Prompt) -> Result<(Vec<u32>, Vec<ImageSpan>), EngineError> {
         let (context, vocabulary) = (self.context(), self.model.spec().vocab);
         // Up to twice the context, the error says how long the prompt is.
-        let tokens = match self.tokens_at_most(prompt, context.saturating_mul(2)) {
+        let (tokens, images) = match self.input_at_most(prompt, context.saturating_mul(2)) {
             Err(EngineError::Model(crate::Error::Tokenizer(TokenizerError::TooManyTokens { at_least, .. }))) => {
                 return Err(EngineError::PromptTooLong { tokens: at_least, exact: false, context });
             }
-            tokens => tokens?,
+            input => input?,
         };
         match tokens.len() {
             0 => return Err(EngineError::EmptyPrompt),
@@ -313,7 +351,7 @@ impl Engine {
         }
         match tokens.iter().position(|&id| id as usize >= vocabulary) {
             Some(index) => Err(EngineError::Token { id: tokens[index], index, vocabulary }),
-            None => Ok(tokens),
+            None => Ok((tokens, images)),
         }
     }
 

@@ -27,6 +27,40 @@ pub enum EngineError {
     /// The request has messages, but the model has no template.
     #[error("the model file has no chat template; send a prompt to be continued instead of messages")]
     NoTemplate,
+    /// A conversation has images, and the model has no tower.
+    #[error(
+        "the model {model} reads no images; send text only, or load the `mmproj` file of this model with it, if it has one"
+    )]
+    NoImages {
+        /// The model's name, or its architecture.
+        model: String,
+    },
+    /// The number of images is not that of their places in messages.
+    #[error("the conversation has {found} images for {places} places of images in its messages; pass one for each")]
+    ImageCount {
+        /// Images.
+        found: usize,
+        /// Places.
+        places: usize,
+    },
+    /// The chat template leaves out images, or repeats them.
+    #[error(
+        "the chat template writes {found} of {expected} images; use the template that was published with the model"
+    )]
+    ImageTemplate {
+        /// Places of images in the prompt.
+        found: usize,
+        /// Images of the conversation.
+        expected: usize,
+    },
+    /// The vocabulary has no token for images.
+    #[error(
+        "the vocabulary has no control token {token:?} for images; use the model that the `mmproj` file belongs to"
+    )]
+    ImageToken {
+        /// The text of the token.
+        token: String,
+    },
     /// A call is required, and there are no tools.
     #[error("a tool call is required, but there are no tools; pass at least one, or require no call")]
     NoTools,
@@ -234,6 +268,10 @@ impl EngineError {
             | EngineError::Template(_)
             | EngineError::OwnTemplate(_)
             | EngineError::NoTemplate
+            | EngineError::NoImages { .. }
+            | EngineError::ImageCount { .. }
+            | EngineError::ImageTemplate { .. }
+            | EngineError::ImageToken { .. }
             | EngineError::NoTools
             | EngineError::UnknownTool(_)
             | EngineError::NotContinued

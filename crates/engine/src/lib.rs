@@ -70,7 +70,7 @@ mod stop;
 mod submit;
 mod worker;
 
-pub use converse::{Conversation, ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
+pub use converse::{ChatImage, Conversation, ConverseOptions, ModelTemplate, ToolChoice, Unenforced, check_tools};
 pub use draft::{DraftSource, Drafts};
 pub use dry::Dry;
 pub use embedding::EmbeddingRequest;
@@ -96,7 +96,7 @@ pub use logprob::Logprob;
 pub use options::GenerationOptions;
 pub use output::{DraftPlace, Drafting, Embeddings, Finish, FinishReason, Piece, Usage, Wanted};
 pub use pictures::Pictures;
-pub use prompt::Prompt;
+pub use prompt::{Prompt, PromptImage};
 pub use reasoning::ReasoningLimit;
 pub use reply_stream::{ReplyParser, ReplyStream, StreamEvent};
 pub use request::Request;

@@ -21,7 +21,7 @@ use crate::dry::Repetition;
 use crate::job::{Completion, Job, Order, Permit, Sink, Task};
 use crate::output::Wanted;
 use crate::script::Scripted;
-use crate::{Canceller, Engine, EngineError, Generation, Grammar, Piece, Prompt, Request};
+use crate::{Canceller, Engine, EngineError, Generation, Grammar, Pictures, Piece, Prompt, Request};
 
 /// Reserved places in an engine's queue ([`Engine::reserve`]). Dropping it frees unused places.
 #[derive(Debug)]
@@ -126,7 +126,10 @@ impl Engine {
         let since = Instant::now();
         let mut request = request;
         request.check(self.model.spec().vocab)?;
-        let prompt = self.prompt_tokens(&request.prompt)?;
+        let (prompt, images) = self.prompt_input(&request.prompt)?;
+        if !images.is_empty() {
+            request.pictures = Pictures::new(images);
+        }
         request.pictures.check(&self.model, prompt.len())?;
         // Its tokens stand for it in each choice.
         let text = mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));

@@ -47,7 +47,7 @@ pub use folder::model_path;
 pub use listing::{Listing, RemoteFile};
 pub use manage::{CachedModel, Removed};
 pub use options::{ENDPOINT, Options};
-pub use pick::{Choice, Picked, choices, choose_by_name, tag_of};
+pub use pick::{Choice, Picked, choices, choose_by_name, projector, tag_of};
 pub use reference::{MAIN, Pick, Reference, USUAL};
 pub use sum::Sum;
 pub use tls::crypto_provider;
@@ -129,11 +129,16 @@ impl Hub {
                 paths
             }
             picked => {
-                let Picked { model, companions, .. } = picked?;
+                let Picked { model, mut companions, .. } = picked?;
+                let of_model = projector(&companions).filter(|_| model.kind == FileKind::LanguageModel).cloned();
+                companions.retain(|choice| Some(choice) != of_model.as_ref());
                 if !companions.is_empty() {
                     progress(Event::Companions(&companions));
                 }
-                download(&model.files)?
+                let paths = download(&model.files)?;
+                // It is found in the folder of the model.
+                of_model.iter().try_for_each(|projector| download(&projector.files).map(drop))?;
+                paths
             }
         };
         folder.set_commit(&reference.revision, &listing.commit)?;

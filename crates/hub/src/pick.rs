@@ -162,6 +162,17 @@ fn judge_first<'a>(
     Ok(())
 }
 
+/// Quantisations of a projector, the first that a repository has. F16 is what the towers were published in, or close to
+/// it, and below 8 bits a tower reads small text worse.
+const PROJECTOR_TAGS: [&str; 4] = ["F16", "BF16", "Q8_0", "F32"];
+
+/// The projector among files that are no language models, which a model needs to read images.
+pub fn projector<'c, 'a>(companions: &'c [Choice<'a>]) -> Option<&'c Choice<'a>> {
+    let projectors = || companions.iter().filter(|choice| choice.kind == FileKind::Projector);
+    let tagged = PROJECTOR_TAGS.iter().find_map(|tag| projectors().find(|choice| choice.has_tag(tag)));
+    tagged.or_else(|| projectors().min_by_key(|choice| choice.size()))
+}
+
 /// The same by names alone, without headers.
 ///
 /// # Errors
@@ -417,6 +428,23 @@ mod tests {
         let paths = |choices: &[Choice]| choices.iter().map(|it| it.path().to_owned()).collect::<Vec<_>>();
         assert_eq!((picked.model.path(), paths(&picked.others)), ("m-Q4_K_M.gguf", vec!["m-Q8_0.gguf".to_owned()]));
         assert_eq!(list_kinds(&picked.companions), "mmproj-F16.gguf (projector), mtp-m.gguf (draft model)");
+    }
+
+    #[test]
+    fn one_projector_belongs_to_a_model() {
+        let of = |paths: &[&str]| {
+            let files = files(paths);
+            let picked = choose(&files, &"a/b".parse().expect("a name"), &mut |_| Ok(None)).expect("a model");
+            projector(&picked.companions).map(|choice| choice.path().to_owned())
+        };
+        for (paths, expected) in [
+            (&["m-Q4_K_M.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"][..], Some("mmproj-F16.gguf")),
+            (&["m-Q4_K_M.gguf", "mmproj-F32.gguf", "mmproj-Q8_0.gguf"], Some("mmproj-Q8_0.gguf")),
+            (&["m-Q4_K_M.gguf", "mmproj-m.gguf"], Some("mmproj-m.gguf")),
+            (&["m-Q4_K_M.gguf", "mtp-m-F16.gguf"], None),
+        ] {
+            assert_eq!(of(paths).as_deref(), expected);
+        }
     }
 
     #[test]

@@ -96,7 +96,10 @@ impl Running {
         let settings = GenerationOptions { draft: model.draft, tenant: id, cache_key, ..settings };
         let mut starting = Starting { model, tenant, running, places, sender, settings };
         match input {
-            Input::Conversation(conversation) => starting.conversation(*conversation)?,
+            Input::Conversation(mut conversation) => {
+                conversation.decode_images(model)?;
+                starting.conversation(*conversation)?;
+            }
             Input::Texts { prompts, grammar } => starting.texts(prompts, grammar.as_ref())?,
         }
         starting.running.turn.iter_mut().for_each(Turn::start);

@@ -30,7 +30,7 @@
 //! - `request` is the common request of all interfaces, with its `tools`, `sampling`, `limit` and `thinking`. `handler`
 //!   runs it by `generation` on the engine. `reply` is the common reply, which grows; `stream` sends it as events.
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
-//!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
+//!   `content`, `images`, and `details` of how a reply came about. `openai` also serves models, vectors and the
 //!   tokenizer.
 //! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model`, `info`, `worker` and `health`
 //!   tell clients, routers and probes about the model and the server.
@@ -42,7 +42,6 @@
 
 mod access;
 mod anthropic;
-mod base64;
 mod blocking;
 mod body;
 mod content;
@@ -55,6 +54,7 @@ mod generation;
 mod handler;
 mod health;
 mod host;
+mod images;
 mod info;
 mod json;
 mod keys;
@@ -87,6 +87,7 @@ mod unread;
 mod worker;
 
 pub use host::{HostPattern, HostPatternError};
+pub use images::{ImageFetch, ImageOptions};
 pub use keys::{Key, KeyError, KeyLimits, Keys};
 pub use kv_events::{KvEvents, KvEventsError};
 pub use listen::{Loading, ServeError, Server, Sockets};

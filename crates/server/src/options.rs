@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::host::HostPattern;
+use crate::images::ImageOptions;
 use crate::keys::Key;
 use crate::kv_events::KvEvents;
 use crate::logged::Log;
@@ -23,6 +24,8 @@ pub struct Options {
     pub page: bool,
     /// Origins of MCP servers that the page may connect to. A browser lets the page connect to no other server.
     pub mcp_origins: Vec<McpOrigin>,
+    /// Images in requests.
+    pub images: ImageOptions,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
     /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for
@@ -53,8 +56,9 @@ impl Default for Options {
             allow_chat_template: false,
             page: false,
             mcp_origins: Vec::new(),
-            // A prompt of a million tokens has about 4 MB.
-            body_bytes: 8 << 20,
+            images: ImageOptions::default(),
+            // A prompt of a million tokens has about 4 MB, and a screenshot 1 MB.
+            body_bytes: 32 << 20,
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.
             connections: 1_000,

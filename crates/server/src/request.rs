@@ -4,6 +4,8 @@ use gristmill_engine::ConverseOptions;
 use gristmill_engine::{Chat, GenerationOptions, Grammar, Prompt};
 
 use crate::error::{ApiError, Paths};
+use crate::images::{ImagePart, decoded};
+use crate::models::ServedModel;
 use crate::tools::SchemaField;
 
 /// The most stop strings, and the most bytes of one.
@@ -40,8 +42,18 @@ pub(crate) enum Input {
 pub(crate) struct Conversation {
     pub(crate) chat: Chat,
     pub(crate) options: ConverseOptions,
+    /// The images of the messages, as they were sent.
+    pub(crate) images: Vec<ImagePart>,
     /// The schemas of the chat's tools in the caller's request, in their order.
     pub(crate) schemas: Vec<SchemaField>,
+}
+
+impl Conversation {
+    /// Reads the pixels of the images. It blocks.
+    pub(crate) fn decode_images(&mut self, model: &ServedModel) -> Result<(), ApiError> {
+        self.options.images = decoded(&self.images, &model.app().options.images)?;
+        Ok(())
+    }
 }
 
 /// Checks the number and lengths of stop strings.

@@ -17,7 +17,8 @@ use crate::{console, interrupt, numbers};
 ///
 /// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation, the first of these is used: Q4_K_M,
 /// UD-Q4_K_XL, Q8_0, the only model. Otherwise the choices are listed with their sizes. Files that are no language model,
-/// by their name and then by their header, are listed and left out. A draft model is downloaded if its file is named.
+/// by their name and then by their header, are listed and left out, except for the projector (mmproj) with which the model
+/// reads images: F16, BF16, Q8_0 or F32, the first that is there. A draft model is downloaded if its file is named.
 /// All parts of a split model are downloaded. A repository without GGUF files is downloaded as a folder: config.json,
 /// tokenizer, chat templates and the safetensors that the index names.
 ///

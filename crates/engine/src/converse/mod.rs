@@ -16,6 +16,7 @@
 mod call;
 mod enforce;
 mod gemma;
+mod images;
 mod lark;
 mod nested;
 mod python;
@@ -26,13 +27,17 @@ mod tests;
 
 use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
 use gristmill_text::template::{Chat, Escapes, Message, Role, Tool};
+use gristmill_vision::Processor;
 
 use super::options::Required;
+use super::prompt::PromptImage;
 use super::{Engine, EngineError, GenerationOptions, Grammar, Prompt, ReasoningLimit, ReplyParser, Request};
 use call::RequiredCall;
-use template::Refusal;
+use images::Laid;
+use template::{Refusal, Rendered};
 
 pub use enforce::{Unenforced, check_tools};
+pub use images::ChatImage;
 pub use template::ModelTemplate;
 
 /// Options for the reply to a conversation.
@@ -50,6 +55,8 @@ pub struct ConverseOptions {
     pub grammar: Option<Grammar>,
     /// Tools, by their indices, whose calls have any JSON object as arguments, whatever their schemas say.
     pub unenforced: Vec<usize>,
+    /// The images of the messages ([`Message::images`](gristmill_text::template::Message::images)), in their order.
+    pub images: Vec<ChatImage>,
 }
 
 impl Default for ConverseOptions {
@@ -60,6 +67,7 @@ impl Default for ConverseOptions {
             reasoning_tokens: None,
             grammar: None,
             unenforced: Vec::new(),
+            images: Vec::new(),
         }
     }
 }
@@ -120,13 +128,14 @@ struct Parts {
     /// The source of the template.
     template: String,
     escapes: Escapes,
+    images: Vec<PromptImage>,
 }
 
 impl Parts {
     /// The prompt, and what of the reply it has.
     fn finished(&self, started: &str) -> Prompt {
         let (text, plain) = self.escapes.unescape(&[&self.prompt, started].concat());
-        Prompt::Rendered { text, plain, is_started: !started.is_empty() }
+        Prompt::Rendered { text, plain, is_started: !started.is_empty(), images: self.images.clone() }
     }
 }
 
@@ -155,7 +164,8 @@ impl Engine {
         if callable.is_some() || grammar.is_some() || reasoning_tokens == Some(0) {
             chat.thinking = Some(false);
         }
-        let parts = self.parts(&chat)?;
+        let images = self.images(&chat, &options.images)?;
+        let parts = self.parts(&chat, images.as_ref())?;
         let reply = ReplyOptions { parallel_calls: options.parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
         match (callable, grammar) {
             (Some(callable), _) => self.required_call(parts, reply, &callable),
@@ -173,11 +183,27 @@ impl Engine {
     /// [`EngineError::NoTemplate`]; [`EngineError::BrokenTemplate`], or [`EngineError::OwnTemplate`] for the
     /// conversation's own; [`EngineError::Template`] if the template fails on these messages;
     /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
+    /// [`EngineError::NoImages`] if a message has images: [`converse`](Self::converse) gets them.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
-        self.parts(chat).map(|Parts { prompt, started, escapes, .. }| escapes.unescape(&(prompt + &started)).0)
+        let images = self.images(chat, &[])?;
+        self.parts(chat, images.as_ref())
+            .map(|Parts { prompt, started, escapes, .. }| escapes.unescape(&(prompt + &started)).0)
     }
 
-    fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
+    /// The prepared images of a conversation, if it has any.
+    fn images(&self, chat: &Chat, images: &[ChatImage]) -> Result<Option<(&Processor, Vec<Laid>)>, EngineError> {
+        let places: usize = chat.messages.iter().map(|message| message.images.len()).sum();
+        if places == 0 && images.is_empty() {
+            return Ok(None);
+        }
+        let processor = self.processor()?;
+        if places != images.len() {
+            return Err(EngineError::ImageCount { found: images.len(), places });
+        }
+        Ok(Some((processor, images::laid(images, processor))))
+    }
+
+    fn parts(&self, chat: &Chat, images: Option<&(&Processor, Vec<Laid>)>) -> Result<Parts, EngineError> {
         self.check_length(chat)?;
         let tokenizer = self.model.tokenizer();
         // As in transformers.
@@ -192,9 +218,31 @@ impl Engine {
         };
         let (chat, escapes) = template.escape(chat, tokenizer?).map_err(refused)?;
         let rendered = |chat: &Chat| -> Result<Parts, EngineError> {
-            let (prompt, syntax) = template.render(chat, &escapes).map_err(refused)?;
-            let (template, escapes) = (template.source().to_owned(), escapes.clone());
-            Ok(Parts { prompt, started: String::new(), syntax, template, escapes })
+            let (source, started) = (template.source().to_owned(), String::new());
+            let Some((processor, laid)) = images else {
+                let Rendered { prompt, syntax, .. } = template.render(chat, &escapes, false).map_err(refused)?;
+                let escapes = escapes.clone();
+                return Ok(Parts { prompt, started, syntax, template: source, escapes, images: Vec::new() });
+            };
+            let marks = &processor.marks;
+            let (mut found, mut refusal) = (0, None);
+            for is_text in [false, true] {
+                let Rendered { prompt, images, syntax } = match template.render(chat, &escapes, is_text) {
+                    Ok(rendered) => rendered,
+                    Err(error) => {
+                        refusal.get_or_insert(error);
+                        continue;
+                    }
+                };
+                let places = images::places(&prompt, &escapes, marks, is_text);
+                if (places, images.len()) == (laid.len(), laid.len()) {
+                    let (prompt, images) = images::expanded(&prompt, &escapes, marks, is_text, &images, laid);
+                    let escapes = escapes.clone();
+                    return Ok(Parts { prompt, started, syntax, template: source, escapes, images });
+                }
+                found = found.max(places);
+            }
+            Err(refusal.map_or(EngineError::ImageTemplate { found, expected: laid.len() }, refused))
         };
         match chat.messages.split_last() {
             _ if !chat.continues => rendered(&chat),
@@ -305,11 +353,11 @@ impl Engine {
 
 /// Starts the reply with a message.
 fn continued(parts: Parts, message: &Message) -> Parts {
-    let Parts { mut prompt, syntax, template, escapes, .. } = parts;
+    let Parts { mut prompt, syntax, template, escapes, images, .. } = parts;
     prompt.push_str(syntax.reasoning_ending(&prompt));
     if let Some(reasoning) = &message.reasoning {
         prompt.push_str(&syntax.written_reasoning(&template, reasoning));
     }
     prompt.push_str(syntax.answer_opening(&prompt));
-    Parts { prompt, started: message.text.clone(), syntax, template, escapes }
+    Parts { prompt, started: message.text.clone(), syntax, template, escapes, images }
 }

@@ -27,6 +27,15 @@ pub(super) enum Refusal {
     Conversation(TemplateError),
 }
 
+/// A prompt with placeholders.
+#[derive(Debug)]
+pub(super) struct Rendered {
+    pub(super) prompt: String,
+    /// The characters of images, in the order in which the template got them.
+    pub(super) images: Vec<char>,
+    pub(super) syntax: &'static Syntax,
+}
+
 impl ModelTemplate {
     /// A template in Jinja, for a model with this tokenizer.
     pub fn new(source: impl Into<String>, tokenizer: Option<&Tokenizer>) -> ModelTemplate {
@@ -73,10 +82,12 @@ impl ModelTemplate {
         escaper.map_err(Refusal::Broken)?.escape(chat).map_err(Refusal::Conversation)
     }
 
-    /// The prompt of a conversation with placeholders, and the form of its reply.
-    pub(super) fn render(&self, chat: &Chat, escapes: &Escapes) -> Result<(String, &'static Syntax), Refusal> {
+    /// The prompt of a conversation with placeholders, the images in the order in which the template got them, and the
+    /// form of its reply.
+    pub(super) fn render(&self, chat: &Chat, escapes: &Escapes, images_are_text: bool) -> Result<Rendered, Refusal> {
         let template = self.checked.as_ref().map_err(|error| Refusal::Broken(error.clone()))?;
-        let prompt = template.render_with_tools(chat, &self.options).map_err(|error| {
+        let options = RenderOptions { images: escapes.images().to_vec(), images_are_text, ..self.options.clone() };
+        let (prompt, images) = template.render_with_images(chat, &options).map_err(|error| {
             let support = template.support(&self.options);
             let error = escapes.restore(error);
             let fails_on_tools = chat.listed_tools().next().is_some() && matches!(support.tools, ToolSupport::Fails(_));
@@ -90,7 +101,7 @@ impl ModelTemplate {
             _ if chat.tools.is_empty() => Syntax::of(&self.source, &prompt),
             _ => Syntax::generic(),
         };
-        Ok((prompt, syntax))
+        Ok(Rendered { prompt, images, syntax })
     }
 }
 

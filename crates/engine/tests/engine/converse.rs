@@ -307,10 +307,7 @@ fn a_message_is_continued() {
         let (request, form) = converse(&engine, chat.clone(), ConverseOptions::default()).expect("good");
         assert_eq!(
             engine.tokens(&request.prompt).unwrap().len(),
-            engine
-                .tokens(&Prompt::Rendered { text: engine.render(&chat).unwrap(), plain: vec![], is_started: false })
-                .unwrap()
-                .len()
+            engine.tokens(&Prompt::rendered(engine.render(&chat).unwrap(), vec![])).unwrap().len()
         );
         let found = form.parse("we  do");
         assert_eq!((&*found.content, &*found.reasoning), ("we  do", ""), "{name}");

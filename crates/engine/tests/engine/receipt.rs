@@ -46,7 +46,8 @@ fn any_prompt() -> impl Strategy<Value = Prompt> {
         any::<(String, Vec<usize>, bool)>().prop_map(|(text, plain, is_started)| Prompt::Rendered {
             text,
             plain,
-            is_started
+            is_started,
+            images: Vec::new(),
         }),
     ]
 }
@@ -148,11 +149,7 @@ fn a_replay_gives_the_same_texts() {
     let mut requests = vec![request(&random_tokens(&mut random, 20), 12, sampling(&mut random))];
     requests.push(Request {
         max_tokens: Some(9),
-        ..Request::new(Prompt::Rendered {
-            text: "<|im_start|>user\nabc<|im_end|>\n".to_owned(),
-            plain: vec![1, 20],
-            is_started: false,
-        })
+        ..Request::new(Prompt::rendered("<|im_start|>user\nabc<|im_end|>\n".to_owned(), vec![1, 20]))
     });
     requests.push(Request { grammar: Some(Grammar::Regex("(ab|c){3,5}".to_owned())), ..requests[1].clone() });
     let (receipt, texts) = generate(&engine(&model, 2, 64), &requests);

@@ -62,7 +62,7 @@ impl Case {
             ("m-Q4_K_M.gguf", bytes.clone()),
             ("m-Q8_0-00001-of-00002.gguf", noise(70_001)),
             ("m-Q8_0-00002-of-00002.gguf", noise(50_002)),
-            ("mmproj-m-Q8_0.gguf", noise(1_003)),
+            ("lora-m-Q8_0.gguf", noise(1_003)),
             ("m-Q2_K.gguf", Vec::new()),
         ];
         Case { hub: StandIn::start("org/m-GGUF", files), cache: Folder::new(), bytes }
@@ -203,4 +203,26 @@ fn the_token_goes_to_the_hub_alone() {
     let shown = format!("{wrong:?}");
     let error = case.pull_with("org/m-GGUF:Q8_0", wrong).expect_err("a wrong token");
     assert!(!format!("{error} {error:?} {shown}").contains("hf_"), "{error:?}");
+}
+
+#[test]
+fn the_projector_of_a_model_comes_with_it() {
+    let hub = StandIn::start(
+        "org/v-GGUF",
+        vec![
+            ("v-Q4_K_M.gguf", noise(5_000)),
+            ("mmproj-v-BF16.gguf", noise(1_001)),
+            ("mmproj-v-F16.gguf", noise(1_002)),
+            ("mmproj-v-Q8_0.gguf", noise(1_003)),
+        ],
+    );
+    let cache = Folder::new();
+    let options = Options { endpoint: hub.endpoint.clone(), ..Options::new(&cache.0) };
+    let paths = Hub::new(options).expect("a client").pull(&reference("org/v-GGUF"), &|_| ()).expect("it is there");
+    assert_eq!(paths.len(), 1, "the model alone is opened");
+    let folder = paths[0].parent().expect("a folder");
+    let mut names: Vec<_> =
+        std::fs::read_dir(folder).expect("files").flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["mmproj-v-F16.gguf", "v-Q4_K_M.gguf"]);
 }

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::content::{Content, ContentOrPart, TextOr, placeholder, shortened};
 use crate::error::ApiError;
+use crate::images::{Images, Said};
 use crate::tools::Tools;
 
 /// A block of a content: `text`, `thinking`, `tool_use` or `tool_result`; a `document` or `search_result` that is text.
@@ -66,6 +67,8 @@ struct Data {
     media_type: Option<String>,
     /// A text, or base64.
     data: Option<String>,
+    /// The address of an image, where the server allows its host.
+    url: Option<String>,
     /// The text of the type `content`, or its blocks.
     #[schema(no_recursion, value_type = Option<Content<Block>>)]
     content: Option<ContentOrPart<Block>>,
@@ -132,6 +135,43 @@ impl Block {
         placeholder(kind, media_type.map(shortened), name.map(shortened))
     }
 }
+
+impl Block {
+    /// Reads an image of the path `at`.
+    pub(super) fn image(self, at: &str, images: &mut Images) -> Result<(), ApiError> {
+        let Some(TextOr::Object(Data { r#type, data, url, .. })) = self.source else {
+            return Err(ApiError::param(format!("{at}.source"), "an image needs the field source"));
+        };
+        let missing =
+            |field: &str| ApiError::param(format!("{at}.source.{field}"), format!("the source needs {field}"));
+        match r#type.as_deref() {
+            Some("base64") => images.base64(format!("{at}.source.data"), data.ok_or_else(|| missing("data"))?),
+            Some("url") => images.url(format!("{at}.source.url"), url.ok_or_else(|| missing("url"))?, None),
+            Some("file") => {
+                let message = "this server keeps no files; send the image in base64";
+                Err(ApiError::param(format!("{at}.source.type"), message).with_code("unsupported"))
+            }
+            _ => Err(ApiError::param(format!("{at}.source.type"), "the source of an image is base64 or url")),
+        }
+    }
+}
+
+/// What a content says that is a tool's result: texts, images that the model reads, and lines for other blocks.
+pub(super) fn said(content: Content<Block>, at: &str, tools: &Tools, images: &mut Images) -> Result<Said, ApiError> {
+    let mut said = Said::default();
+    for (kind, block, at) in blocks(content, at)? {
+        if kind == IMAGE && images.are_read() {
+            block.image(&at, images)?;
+            said.image();
+        } else {
+            said.push(&block.part(&kind, &at, tools)?);
+        }
+    }
+    Ok(said)
+}
+
+/// The type of blocks that are images.
+pub(super) const IMAGE: &str = "image";
 
 /// Before the text of a tool that has failed: templates have no place for that.
 pub(super) const FAILED: &str = "Error: ";

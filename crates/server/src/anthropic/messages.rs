@@ -7,9 +7,10 @@ use gristmill_engine::template::{Call, Message, Role};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::blocks::{Block, FAILED, blocks, needed, text};
+use super::blocks::{Block, FAILED, IMAGE, blocks, needed, said};
 use crate::content::Content;
 use crate::error::ApiError;
+use crate::images::{Images, Said};
 use crate::tools::Tools;
 
 /// A message.
@@ -49,6 +50,7 @@ pub(super) fn messages(
     messages: Vec<InputMessage>,
     system: Option<Content<Block>>,
     tools: &Tools,
+    images: &mut Images,
 ) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::param("messages", "messages is empty; send at least one"));
@@ -65,8 +67,8 @@ pub(super) fn messages(
     for (index, InputMessage { role, content }) in messages.into_iter().enumerate() {
         let at = format!("messages[{index}].content");
         match role.as_str() {
-            "assistant" => assistant(content, &at, (tools, &answered), &mut read)?,
-            "user" => user(content, &at, tools, &mut read)?,
+            "assistant" => assistant(content, &at, (tools, &answered), images, &mut read)?,
+            "user" => user(content, &at, tools, images, &mut read)?,
             // Claude Code sends such messages in the middle of a conversation.
             "system" => read.push(Message::new(Role::System, texts(content, &at)?.join("\n"))),
             other => {
@@ -128,6 +130,7 @@ fn assistant(
     content: Content<Block>,
     at: &str,
     (tools, answered): (&Tools, &HashSet<String>),
+    images: &mut Images,
     read: &mut Vec<Message>,
 ) -> Result<(), ApiError> {
     let mut turn = Turn::default();
@@ -149,7 +152,7 @@ fn assistant(
                 }
                 turn.calls.push(Call { id, name, arguments: block.input.unwrap_or_default().into() });
             }
-            _ if is_result => turn.results.push(result(block, &at, tools)?),
+            _ if is_result => turn.results.push(result(block, &at, tools, images)?),
             "container_upload" => turn.texts.push(block.placeholder(&kind)),
             kind if SERVER_NOTES.contains(&kind) => {}
             kind => return unsupported(kind, &at),
@@ -160,40 +163,56 @@ fn assistant(
 }
 
 /// Results of tools are messages of their own, before the words of the user.
-fn user(content: Content<Block>, at: &str, tools: &Tools, read: &mut Vec<Message>) -> Result<(), ApiError> {
+fn user(
+    content: Content<Block>,
+    at: &str,
+    tools: &Tools,
+    images: &mut Images,
+    read: &mut Vec<Message>,
+) -> Result<(), ApiError> {
     let is_result = |kind: &str| kind == "tool_result" || SERVER_RESULTS.contains(&kind);
     let blocks = blocks(content, at)?;
     if blocks.is_empty() {
         read.push(Message::new(Role::User, String::new()));
     }
     // Claude Code puts the pages of a file that a tool has read next to the tool's result.
-    let has_results = blocks.iter().any(|(kind, ..)| is_result(kind));
-    let mut said = Vec::new();
-    for (kind, block, at) in blocks {
+    let (results, words): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|(kind, ..)| is_result(kind));
+    let has_results = !results.is_empty();
+    for (_, block, at) in results {
+        read.push(result(block, &at, tools, images)?);
+    }
+    if words.is_empty() {
+        return Ok(());
+    }
+    let mut said = Said::default();
+    for (kind, block, at) in words {
         match kind.as_str() {
-            "text" => said.push(needed(block.text, &at, "text")?),
-            kind if is_result(kind) => read.push(result(block, &at, tools)?),
-            kind if has_results => said.push(block.part(kind, &at, tools)?),
-            "container_upload" => said.push(block.placeholder(&kind)),
+            "text" => said.push(&needed(block.text, &at, "text")?),
+            IMAGE if images.are_read() || !has_results => {
+                block.image(&at, images)?;
+                said.image();
+            }
+            kind if has_results => said.push(&block.part(kind, &at, tools)?),
+            "container_upload" => said.push(&block.placeholder(&kind)),
             kind if SOURCES.contains(&kind) => match block.words(&at, tools)? {
-                Some(words) => said.push(words),
+                Some(words) => said.push(&words),
                 None => return unsupported(kind, &at),
             },
             kind => return unsupported(kind, &at),
         }
     }
-    if !said.is_empty() {
-        read.push(Message::new(Role::User, said.join("\n")));
-    }
+    read.push(said.message(Role::User));
     Ok(())
 }
 
 /// The message of a tool's result.
-fn result(block: Block, at: &str, tools: &Tools) -> Result<Message, ApiError> {
+fn result(block: Block, at: &str, tools: &Tools, images: &mut Images) -> Result<Message, ApiError> {
     let content = block.content.map_or_else(|| Content::Text(String::new()), |content| content.0);
-    let text = text(content, &format!("{at}.content"), tools)?;
-    let text = if block.is_error == Some(true) { format!("{FAILED}{text}") } else { text };
-    Ok(tool_message(needed(block.tool_use_id, at, "tool_use_id")?, text))
+    let mut said = said(content, &format!("{at}.content"), tools, images)?;
+    if block.is_error == Some(true) {
+        said.prefix(FAILED);
+    }
+    Ok(Message { call_id: Some(needed(block.tool_use_id, at, "tool_use_id")?), ..said.message(Role::Tool) })
 }
 
 fn tool_message(call: String, text: String) -> Message {
@@ -213,7 +232,7 @@ mod tests {
         let mut tools = Tools::default();
         let schema = SchemaField { path: String::new(), is_strict: false };
         tools.push(word, String::new(), schema).expect("a tool");
-        super::messages(messages.expect("messages"), system.expect("a system prompt"), &tools)
+        super::messages(messages.expect("messages"), system.expect("a system prompt"), &tools, &mut Images::none())
     }
 
     #[test]
@@ -351,7 +370,7 @@ mod tests {
     #[test]
     fn wrong_blocks_are_named_by_their_paths() {
         for (content, param) in [
-            (json!([{"type": "image", "source": {}}]), "messages[0].content[0].type"),
+            (json!([{"type": "image", "source": {}}]), "messages[0].content[0].source.type"),
             (json!([{"type": "tool_result", "content": "x"}]), "messages[0].content[0].tool_use_id"),
             (json!([{"type": "text", "text": "a"}, {"text": "x"}]), "messages[0].content[1].type"),
             (json!([{"type": "text"}]), "messages[0].content[0].text"),

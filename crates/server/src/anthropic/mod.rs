@@ -19,6 +19,7 @@ use crate::content::Content;
 use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Overflow, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::images::Images;
 use crate::limit::TokenLimit;
 use crate::models::ServedModel;
 use crate::policy;
@@ -152,9 +153,11 @@ pub(crate) async fn count_tokens(
     let mut ignored = fields.judge(policy::MESSAGES, app.options.strict)?;
     let model = app.model(Some(&prompt.model)).await?;
     let mut paths = paths();
-    let Conversation { chat, options, .. } = prompt.conversation(thinking, &mut paths, &mut ignored)?;
+    let mut conversation = prompt.conversation(thinking, Images::of(&model), &mut paths, &mut ignored)?;
     crate::fields::check_strict(&ignored, model.app().options.strict)?;
     let tokens = blocking(move || {
+        conversation.decode_images(&model)?;
+        let Conversation { chat, options, .. } = conversation;
         let conversation = model.engine.converse(chat, options);
         let tokens = conversation.and_then(|conversation| model.engine.tokens(conversation.prompt()));
         tokens.map_err(|error| paths.error(error))
@@ -180,7 +183,7 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, MessageW
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
     let writer = MessageWriter::new(model.clone(), settings.max_tokens, settings.stop.clone());
-    let conversation = prompt.conversation(thinking, &mut paths, &mut ignored)?;
+    let conversation = prompt.conversation(thinking, Images::of(model), &mut paths, &mut ignored)?;
     let request = ApiRequest {
         input: Input::Conversation(Box::new(conversation)),
         n: 1,
@@ -197,6 +200,7 @@ impl PromptFields {
     fn conversation(
         self,
         thinking: ThinkingFields,
+        mut images: Images,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
@@ -217,7 +221,8 @@ impl PromptFields {
         }
         let reasoning_tokens = thinking.budget();
         let effort = effort.map(|effort| ("output_config.effort", effort));
-        let mut chat = thinking.chat_with(messages::messages(self.messages, self.system, &tools)?, effort)?;
+        let messages = messages::messages(self.messages, self.system, &tools, &mut images)?;
+        let mut chat = thinking.chat_with(messages, effort)?;
         let schemas;
         (chat.tools, schemas) = tools.chosen(&tool_choice, paths);
         // The words that the assistant has started with, unless it has to call a tool.
@@ -225,7 +230,7 @@ impl PromptFields {
         chat.continues = started && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let options =
             ConverseOptions { tool_choice, parallel_calls, reasoning_tokens, grammar, ..ConverseOptions::default() };
-        Ok(Conversation { chat, options, schemas })
+        Ok(Conversation { chat, options, images: images.into_list(), schemas })
     }
 }
 
@@ -257,7 +262,7 @@ mod tests {
             let prompt = json!({"model": "m", "messages": messages, "output_config": {"effort": effort}});
             let prompt: PromptFields = serde_json::from_value(prompt).expect("fields");
             let thinking = ThinkingFields::default();
-            let read = prompt.conversation(thinking, &mut paths(), &mut Vec::new());
+            let read = prompt.conversation(thinking, Images::none(), &mut paths(), &mut Vec::new());
             read.map(|read| read.chat.variables["reasoning_effort"].clone())
         };
         for (asked, known) in

@@ -76,6 +76,8 @@ impl Paths {
         let prompt = || bad(&index.map_or(self.prompt.to_owned(), |index| format!("{}[{index}]", self.prompt)));
         match error {
             EngineError::Template(_) | EngineError::NoTemplate => prompt(),
+            EngineError::NoImages { .. } => ApiError { param: prompt().param, ..own.with_code("unsupported") },
+            EngineError::ImageTemplate { .. } | EngineError::ImageToken { .. } => prompt(),
             EngineError::OwnTemplate(_) => bad("chat_template"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => prompt(),
             EngineError::Model(gristmill_engine::Error::Tokenizer(_)) => prompt(),

@@ -4,13 +4,14 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use gristmill_engine::Embeddings;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::prompts::{Prompts, SpecialFields};
 use super::vectors::vectors;
-use crate::base64;
 use crate::blocking::blocking;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Fields};
@@ -131,7 +132,7 @@ fn written(model: &ServedModel, embeddings: Embeddings, format: EncodingFormat) 
     let vector = |numbers: Vec<f32>| match format {
         EncodingFormat::Float => Vector::Numbers(numbers),
         EncodingFormat::Base64 => {
-            Vector::Base64(base64::encode(&numbers.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<u8>>()))
+            Vector::Base64(STANDARD.encode(numbers.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<u8>>()))
         }
     };
     let vectors = embeddings.vectors.into_iter().enumerate();

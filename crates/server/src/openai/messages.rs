@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::content::{ContentPart, THINKING, result_text, text, thinking};
+use super::content::{ContentPart, THINKING, result, said, text, thinking};
 use crate::content::Content;
 use crate::error::ApiError;
+use crate::images::{Images, Said};
 use crate::json::mend_surrogates;
 
 /// One message.
@@ -102,11 +103,12 @@ pub(crate) struct FunctionCall {
 }
 
 /// The messages for a template.
-pub(crate) fn messages(messages: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
+pub(crate) fn messages(messages: Vec<ChatMessage>, images: &mut Images) -> Result<Vec<Message>, ApiError> {
     if messages.is_empty() {
         return Err(ApiError::param("messages", "messages is empty; send at least one"));
     }
-    messages.into_iter().enumerate().map(|(index, message)| message.read(&format!("messages[{index}]"))).collect()
+    let read = |(index, message): (usize, ChatMessage)| message.read(&format!("messages[{index}]"), images);
+    messages.into_iter().enumerate().map(read).collect()
 }
 
 impl ChatMessage {
@@ -116,7 +118,7 @@ impl ChatMessage {
     }
 
     /// The message at the path `at`.
-    fn read(self, at: &str) -> Result<Message, ApiError> {
+    fn read(self, at: &str, images: &mut Images) -> Result<Message, ApiError> {
         let role = match self.role.as_str() {
             // Templates do not know the newer name.
             "system" | "developer" => Role::System,
@@ -129,20 +131,22 @@ impl ChatMessage {
             }
         };
         let thought = self.content.as_ref().filter(|_| role == Role::Assistant).and_then(thinking);
-        let text = match self.content {
-            Some(content) if role == Role::Tool => result_text(content, &["text"], &format!("{at}.content"))?,
-            Some(content) if role == Role::Assistant => text(content, &["text", THINKING], &format!("{at}.content"))?,
-            Some(content) => text(content, &["text"], &format!("{at}.content"))?,
-            None if role == Role::Assistant && self.refusal.is_some() => String::new(),
+        let path = format!("{at}.content");
+        let said = match self.content {
+            Some(content) if role == Role::Tool => result(content, &["text"], &path, images)?,
+            Some(content) if role == Role::User => said(content, &["text"], &path, images)?,
+            Some(content) if role == Role::Assistant => text(content, &["text", THINKING], &path)?.into(),
+            Some(content) => text(content, &["text"], &path)?.into(),
+            None if role == Role::Assistant && self.refusal.is_some() => Said::default(),
             // Clients in Go leave out empty texts.
-            None if matches!(role, Role::Assistant | Role::Tool) => String::new(),
+            None if matches!(role, Role::Assistant | Role::Tool) => Said::default(),
             None => return Err(ApiError::param(format!("{at}.content"), "a message needs a content")),
         };
         let refusal = self.refusal.filter(|refusal| role == Role::Assistant && !refusal.is_empty());
-        let text = match refusal {
-            Some(refusal) if text.is_empty() => refusal,
-            Some(refusal) => format!("{text}\n{refusal}"),
-            None => text,
+        let said = match refusal {
+            Some(refusal) if said.text.is_empty() => refusal.into(),
+            Some(refusal) => format!("{}\n{refusal}", said.text).into(),
+            None => said,
         };
         let call = |(index, call): (usize, MessageCall)| call.read(&format!("{at}.tool_calls[{index}]"));
         let mut calls: Vec<Call> =
@@ -155,7 +159,7 @@ impl ChatMessage {
         let details: Vec<String> = details.filter_map(|detail| detail.text.or(detail.summary)).collect();
         let details = (!details.is_empty()).then(|| details.join("\n"));
         let reasoning = self.reasoning_content.or(self.reasoning).or(self.thinking).or(thought).or(details);
-        Ok(Message { name: self.name, reasoning, calls, call_id: self.tool_call_id, ..Message::new(role, text) })
+        Ok(Message { name: self.name, reasoning, calls, call_id: self.tool_call_id, ..said.message(role) })
     }
 }
 

@@ -252,7 +252,7 @@ impl Compared {
         if let Some(reranker) = reranker {
             let prompt = |(query, document): (&String, &String)| reranker.prompt(instruction, query, document);
             let pairs = first.iter().cycle().zip(&second).map(prompt);
-            let prompts = pairs.map(|(text, plain)| Prompt::Rendered { text, plain, is_started: false }).collect();
+            let prompts = pairs.map(|(text, plain)| Prompt::rendered(text, plain)).collect();
             let at = move |index: usize| at(ones + index);
             let Embeddings { vectors, usage, .. } = last_states(model, tenant, prompts, at).await?;
             return Ok(Scored { scores: vectors.iter().map(|state| reranker.score(state)).collect(), usage });

@@ -161,7 +161,8 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         let tokenizer = tokenizer(&model)?;
         let tokens = match source {
             Source::Text(text, options) => tokenizer.encode(&text, options).map_err(EngineError::from),
-            Source::Conversation(conversation) => {
+            Source::Conversation(mut conversation) => {
+                conversation.decode_images(&model)?;
                 prompt(&model, *conversation).and_then(|text| model.engine.tokens(&text))
             }
         };
@@ -247,12 +248,18 @@ pub(crate) async fn info(
 )]
 pub(crate) async fn apply_template(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
     let model = app.model_of(&fields).await?;
-    let (conversation, ignored, paths) = chat::conversation_of(&model, fields)?;
+    let (mut conversation, ignored, paths) = chat::conversation_of(&model, fields)?;
     fields::check_strict(&ignored, model.app().options.strict)?;
-    let rendered = blocking(move || match prompt(&model, conversation) {
-        Ok(Prompt::Rendered { text, .. }) => Ok(Detokenized { prompt: text }),
-        Ok(_) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt of the conversation is not a text")),
-        Err(error) => Err(paths.error(error)),
+    let rendered = blocking(move || {
+        conversation.decode_images(&model)?;
+        match prompt(&model, conversation) {
+            Ok(Prompt::Rendered { text, .. }) => Ok(Detokenized { prompt: text }),
+            Ok(_) => {
+                let message = "the prompt of the conversation is not a text";
+                Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+            }
+            Err(error) => Err(paths.error(error)),
+        }
     });
     let mut response = Json(rendered.await?).into_response();
     response.headers_mut().extend(fields::ignored_header(&ignored));

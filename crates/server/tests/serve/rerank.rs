@@ -224,7 +224,7 @@ fn a_reranker_has_a_head_of_two_rows() {
         };
         let engine = engine(&model, 2);
         let text = "<|im_start|>a river wheat?".to_owned();
-        let prompt = Prompt::Rendered { text, plain: Vec::new(), is_started: false };
+        let prompt = Prompt::rendered(text, Vec::new());
         let request = EmbeddingRequest { last_states: true, ..EmbeddingRequest::new(vec![prompt]) };
         let state = engine.embed(request).expect("a state").vectors.remove(0);
         let dot = |row: &[f64]| row.iter().zip(&state).map(|(a, b)| a * f64::from(*b)).sum::<f64>();

@@ -19,6 +19,7 @@ use super::traces::TraceFields;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::images::Images;
 use crate::limit::{BudgetFields, TokenLimit};
 use crate::models::ServedModel;
 use crate::policy;
@@ -138,7 +139,8 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ChatWrit
     let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     let grammar = format.grammar(own_format, &mut paths)?;
     let reasoning_tokens = budget.tokens().or(thinking.budget());
-    let mut conversation = chat.conversation(thinking, grammar, &mut paths, &mut ignored)?;
+    let images = Images::of(model);
+    let mut conversation = chat.conversation(thinking, grammar, images, &mut paths, &mut ignored)?;
     conversation.options.reasoning_tokens = reasoning_tokens;
     conversation.chat.template = template;
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
@@ -150,6 +152,7 @@ impl ChatFields {
         self,
         thinking: ThinkingFields,
         grammar: Option<Grammar>,
+        mut images: Images,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
@@ -162,12 +165,12 @@ impl ChatFields {
             let message = "a reply is started, or the last message continued: one of this field and continue_final_message is true";
             return Err(ApiError::param("add_generation_prompt", message));
         }
-        let mut chat = thinking.chat(messages(self.messages)?)?;
+        let mut chat = thinking.chat(messages(self.messages, &mut images)?)?;
         chat.continues = continues;
         chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
         let options =
             ConverseOptions { tool_choice: chosen.choice, parallel_calls, grammar, ..ConverseOptions::default() };
-        Ok(Conversation { chat, options, schemas: chosen.schemas })
+        Ok(Conversation { chat, options, images: images.into_list(), schemas: chosen.schemas })
     }
 }

@@ -12,7 +12,8 @@ use super::others::{self, OtherCall};
 use crate::content::Content;
 use crate::error::ApiError;
 use crate::fields::read_at;
-use crate::openai::content::{ContentPart, result_text, text};
+use crate::images::{Images, Said};
+use crate::openai::content::{ContentPart, result, said, text};
 use crate::openai::messages::arguments_of;
 use crate::openai::namespaces::qualified;
 use crate::policy;
@@ -101,9 +102,10 @@ impl Turn {
 }
 
 /// The messages so far.
-#[derive(Debug, Default)]
-struct Messages {
+#[derive(Debug)]
+struct Messages<'i> {
     messages: Vec<Message>,
+    images: &'i mut Images,
     turn: Turn,
     /// The ids of calls.
     called: HashSet<String>,
@@ -116,9 +118,11 @@ struct Messages {
 pub(super) fn messages(
     input: Content<InputItem>,
     instructions: Option<String>,
+    images: &mut Images,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Message>, ApiError> {
-    let mut messages = Messages::default();
+    let (called, turn) = (HashSet::new(), Turn::default());
+    let mut messages = Messages { messages: Vec::new(), images, turn, called, has_gaps: false };
     if let Some(instructions) = instructions {
         messages.system(instructions);
     }
@@ -137,7 +141,7 @@ pub(super) fn messages(
     Ok(messages.messages)
 }
 
-impl Messages {
+impl Messages<'_> {
     fn item(&mut self, mut item: InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
         let kind = item.r#type.take();
         match (kind.as_deref(), item.role.as_deref()) {
@@ -165,7 +169,16 @@ impl Messages {
             }
             (Some(kind), _) if others::OUTPUTS.contains(&kind) => {
                 let id = item.call_id.take().or(item.id.take());
-                self.push(Message { call_id: id, ..Message::new(Role::Tool, others::output(&item)) });
+                let said = match others::screenshot(&item).filter(|_| self.images.are_read()) {
+                    Some(address) => {
+                        self.images.url(format!("{at}.output.image_url"), address.to_owned(), None)?;
+                        let mut said = Said::default();
+                        said.image();
+                        said
+                    }
+                    None => others::output(&item).into(),
+                };
+                self.push(Message { call_id: id, ..said.message(Role::Tool) });
                 Ok(())
             }
             (Some(kind), _) => match others::call(kind, &mut item, at)? {
@@ -204,9 +217,16 @@ impl Messages {
     }
 
     fn message(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
-        let text = text(needed(item.content, at, "content")?, &TEXT, &format!("{at}.content"))?;
-        match item.role.as_deref().unwrap_or_default() {
-            "user" => self.push(Message::new(Role::User, text)),
+        let content = needed(item.content, at, "content")?;
+        let path = format!("{at}.content");
+        let role = item.role.as_deref().unwrap_or_default();
+        if role == "user" {
+            let said = said(content, &TEXT, &path, self.images)?;
+            self.push(said.message(Role::User));
+            return Ok(());
+        }
+        let text = text(content, &TEXT, &path)?;
+        match role {
             "system" | "developer" => self.system(text),
             "assistant" => {
                 self.continue_turn();
@@ -258,8 +278,8 @@ impl Messages {
         }
         let output = needed(item.output, at, "output")?;
         let at = format!("{at}.output");
-        let output = result_text(content(output, &at, ignored)?, &TEXT, &at)?;
-        self.push(Message { call_id: Some(id), ..Message::new(Role::Tool, output) });
+        let output = result(content(output, &at, ignored)?, &TEXT, &at, self.images)?;
+        self.push(Message { call_id: Some(id), ..output.message(Role::Tool) });
         Ok(())
     }
 
@@ -320,7 +340,7 @@ mod tests {
 
     fn read(input: Value, ignored: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
         let mut fields = Fields::new(Map::from_iter([("input".to_owned(), input)]));
-        messages(fields.read::<Sample>()?.input, Some("be brief".to_owned()), ignored)
+        messages(fields.read::<Sample>()?.input, Some("be brief".to_owned()), &mut Images::none(), ignored)
     }
 
     fn converted(input: Value) -> Vec<Message> {
@@ -492,7 +512,7 @@ mod tests {
             (json!([{"role": "judge", "content": "x"}]), "input[0].role"),
             (json!([{"type": "message", "content": "x"}]), "input[0].role"),
             (json!([{"role": "user"}]), "input[0].content"),
-            (user(json!({"type": "input_image", "image_url": "x"})), "input[0].content[1].type"),
+            (user(json!({"type": "input_image", "image_url": "x"})), "input[0].content[1].image_url"),
             (user(json!({"type": "input_file", "file_id": "x"})), "input[0].content[1].type"),
             (user(json!({"type": "input_audio"})), "input[0].content[1].type"),
             (user(json!({"type": "input_text"})), "input[0].content[1].text"),

@@ -24,6 +24,7 @@ use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::{Fields, read_at};
 use crate::handler;
+use crate::images::Images;
 use crate::limit::{BudgetFields, TokenLimit};
 use crate::models::ServedModel;
 use crate::policy;
@@ -144,7 +145,8 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Response
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
     let object = ResponseObject::new(model, &own, &thinking, &settings.sampling.unwrap_or(model.sampling));
     let reasoning_tokens = budget.tokens().or(thinking.budget());
-    let (mut conversation, namespaces) = own.conversation(thinking, grammar, &mut paths, &mut ignored)?;
+    let (mut conversation, namespaces) =
+        own.conversation(thinking, grammar, Images::of(model), &mut paths, &mut ignored)?;
     conversation.options.reasoning_tokens = reasoning_tokens;
     let writer = ResponseWriter::new(model.clone(), object, namespaces);
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
@@ -172,19 +174,21 @@ impl ResponseFields {
         mut self,
         thinking: ThinkingFields,
         grammar: Option<Grammar>,
+        mut images: Images,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<(Conversation, Namespaces), ApiError> {
         let tools = self.tools(ignored)?;
         let choice = self.tool_choice.as_ref();
         let chosen = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
-        let messages = input::messages(self.input, self.instructions, ignored)?;
+        let messages = input::messages(self.input, self.instructions, &mut images, ignored)?;
         let mut chat = thinking.chat(messages)?;
         chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
         let options =
             ConverseOptions { tool_choice: chosen.choice, parallel_calls, grammar, ..ConverseOptions::default() };
-        Ok((Conversation { chat, options, schemas: chosen.schemas }, chosen.namespaces))
+        let images = images.into_list();
+        Ok((Conversation { chat, options, images, schemas: chosen.schemas }, chosen.namespaces))
     }
 
     /// Refuses what only a server with state does.

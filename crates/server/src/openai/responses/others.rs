@@ -80,6 +80,11 @@ pub(super) fn call(kind: &str, item: &mut InputItem, at: &str) -> Result<Option<
     Ok(Some(OtherCall { name: name.to_owned(), arguments: arguments.into(), result }))
 }
 
+/// The address of the screenshot that a computer's output is.
+pub(super) fn screenshot(item: &InputItem) -> Option<&str> {
+    item.output.as_ref()?.as_object()?.get("image_url")?.as_str()
+}
+
 /// The text of the output of another server's call.
 pub(super) fn output(item: &InputItem) -> String {
     let text = words(&item.output).or_else(|| words(&item.result));

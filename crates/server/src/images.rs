@@ -1,0 +1,300 @@
+//! Images of messages: how callers send them, and their pixels.
+//!
+//! A parser reads the parts of a content into a [`Said`], and pushes each image to [`Images`] in the order of the
+//! conversation. The pixels are decoded on a thread that may wait, before the conversation is rendered.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use gristmill_engine::ChatImage;
+use gristmill_engine::template::{Message, Role};
+use gristmill_engine::vision::{Detail, Limits, Picture};
+
+use crate::content::shortened;
+use crate::error::ApiError;
+use crate::models::ServedModel;
+
+/// Some clients leave out the padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// What requests may have of images.
+#[derive(Debug, Clone)]
+pub struct ImageOptions {
+    /// The limits of each image.
+    pub limits: Limits,
+    /// Images of a request.
+    pub count: usize,
+    /// Fetches images by their URLs; `None` refuses URLs that are not `data:` URLs.
+    pub fetch: Option<ImageFetch>,
+}
+
+impl Default for ImageOptions {
+    fn default() -> ImageOptions {
+        ImageOptions { limits: Limits::default(), count: 64, fetch: None }
+    }
+}
+
+/// Returns the bytes of a URL, or why it is not fetched. It may block, and keeps its own limits of time, of bytes and of
+/// hosts.
+#[derive(Clone)]
+pub struct ImageFetch(Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>);
+
+impl ImageFetch {
+    /// Fetches by this function.
+    pub fn new(fetch: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> ImageFetch {
+        ImageFetch(Arc::new(fetch))
+    }
+}
+
+impl fmt::Debug for ImageFetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ImageFetch")
+    }
+}
+
+/// An image as a caller sent it.
+#[derive(Debug, Clone)]
+pub(crate) struct ImagePart {
+    /// The path of the field in the request.
+    at: String,
+    source: Source,
+    detail: Detail,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Source {
+    Base64(String),
+    Url(String),
+}
+
+/// The images of a conversation, in the order of its messages.
+#[derive(Debug)]
+pub(crate) struct Images {
+    /// Why the model reads no images.
+    refusal: Option<String>,
+    list: Vec<ImagePart>,
+}
+
+impl Images {
+    /// For a conversation with this model.
+    pub(crate) fn of(model: &ServedModel) -> Images {
+        Images { refusal: model.engine.processor().err().map(|error| error.to_string()), list: Vec::new() }
+    }
+
+    /// For a conversation with a model that reads none.
+    #[cfg(test)]
+    pub(crate) fn none() -> Images {
+        Images { refusal: Some("the model x reads no images".to_owned()), list: Vec::new() }
+    }
+
+    /// Whether the model reads images.
+    pub(crate) fn are_read(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    /// An image of the address `url`; `at` is the path of the field, and `detail` is OpenAI's.
+    pub(crate) fn url(&mut self, at: String, url: String, detail: Option<&str>) -> Result<(), ApiError> {
+        let detail = match detail {
+            None | Some("auto" | "high" | "original") => Detail::High,
+            Some("low") => Detail::Low,
+            Some(other) => {
+                let message = format!("{:?} is no detail; use low, high or auto", shortened(other));
+                return Err(ApiError::param(at.replace("image_url", "detail"), message));
+            }
+        };
+        let source = match url.strip_prefix("data:") {
+            Some(rest) => Source::Base64(of_data_url(rest, &at)?.to_owned()),
+            None => Source::Url(url),
+        };
+        self.push(ImagePart { at, source, detail })
+    }
+
+    /// An image in base64.
+    pub(crate) fn base64(&mut self, at: String, data: String) -> Result<(), ApiError> {
+        self.push(ImagePart { at, source: Source::Base64(data), detail: Detail::High })
+    }
+
+    fn push(&mut self, part: ImagePart) -> Result<(), ApiError> {
+        if let Some(refusal) = &self.refusal {
+            return Err(ApiError::param(part.at, refusal.clone()).with_code("unsupported"));
+        }
+        self.list.push(part);
+        Ok(())
+    }
+
+    pub(crate) fn into_list(self) -> Vec<ImagePart> {
+        self.list
+    }
+}
+
+/// The base64 of a `data:` URL, without its start.
+fn of_data_url<'u>(rest: &'u str, at: &str) -> Result<&'u str, ApiError> {
+    let (kind, data) = rest.split_once(',').unwrap_or((rest, ""));
+    match kind.to_ascii_lowercase().ends_with(";base64") {
+        true => Ok(data),
+        false => Err(ApiError::param(at, "the data: URL is not in base64; write data:image/png;base64,…")),
+    }
+}
+
+/// Reads the pixels of the images. It blocks: decoding an image takes milliseconds.
+pub(crate) fn decoded(parts: &[ImagePart], options: &ImageOptions) -> Result<Vec<ChatImage>, ApiError> {
+    if let Some(part) = parts.get(options.count) {
+        let message = format!(
+            "the request has {} images; at most {} are accepted (--max-images); send fewer",
+            parts.len(),
+            options.count
+        );
+        return Err(ApiError::param(part.at.clone(), message));
+    }
+    let mut read: Vec<ChatImage> = Vec::with_capacity(parts.len());
+    for (index, part) in parts.iter().enumerate() {
+        // Agents send one screenshot several times.
+        let picture = match parts[..index].iter().position(|before| before.source == part.source) {
+            Some(before) => read[before].picture.clone(),
+            None => Arc::new(part.picture(options)?),
+        };
+        read.push(ChatImage { picture, detail: part.detail });
+    }
+    Ok(read)
+}
+
+impl ImagePart {
+    fn picture(&self, options: &ImageOptions) -> Result<Picture, ApiError> {
+        let wrong = |message: String| ApiError::param(self.at.clone(), format!("{}: {message}", self.at));
+        let bytes = match (&self.source, &options.fetch) {
+            (Source::Base64(data), _) => {
+                let data: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+                BASE64.decode(data).map_err(|error| wrong(format!("the image is not valid base64 ({error})")))?
+            }
+            (Source::Url(_), None) => {
+                let message = "images are not fetched from URLs here; send the image in the request, as a data: URL or in \
+                               base64, or start the server with --allow-image-urls HOST";
+                return Err(wrong(message.to_owned()).with_code("unsupported"));
+            }
+            (Source::Url(url), Some(ImageFetch(fetch))) => fetch(url).map_err(wrong)?,
+        };
+        Picture::decode(&bytes, &options.limits).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+/// What a message says: texts, with places of images between them. Texts in a row are joined by line ends.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Said {
+    pub(crate) text: String,
+    pub(crate) images: Vec<usize>,
+    ends_with_text: bool,
+}
+
+impl Said {
+    /// Adds a text.
+    pub(crate) fn push(&mut self, text: &str) {
+        if self.ends_with_text {
+            self.text.push('\n');
+        }
+        self.text.push_str(text);
+        self.ends_with_text = true;
+    }
+
+    /// Adds the place of an image.
+    pub(crate) fn image(&mut self) {
+        self.images.push(self.text.len());
+        self.ends_with_text = false;
+    }
+
+    /// Adds a text at the start.
+    pub(crate) fn prefix(&mut self, text: &str) {
+        self.text.insert_str(0, text);
+        self.images.iter_mut().for_each(|at| *at += text.len());
+    }
+
+    /// The message of a role.
+    pub(crate) fn message(self, role: Role) -> Message {
+        Message { images: self.images, ..Message::new(role, self.text) }
+    }
+}
+
+impl From<String> for Said {
+    fn from(text: String) -> Said {
+        Said { text, images: Vec::new(), ends_with_text: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_joined_and_images_are_between_them() {
+        let mut said = Said::default();
+        said.push("a");
+        said.push("b");
+        said.image();
+        said.image();
+        said.push("c");
+        said.push("");
+        assert_eq!((said.text.as_str(), said.images.as_slice()), ("a\nbc\n", &[3, 3][..]));
+        said.prefix("Error: ");
+        let message = said.message(Role::Tool);
+        assert_eq!((message.text.as_str(), message.images.as_slice()), ("Error: a\nbc\n", &[10, 10][..]));
+    }
+
+    fn read(parts: &[ImagePart], options: &ImageOptions) -> Result<Vec<ChatImage>, String> {
+        decoded(parts, options).map_err(|error| format!("{:?}: {}", error.param.unwrap_or_default(), error.message))
+    }
+
+    const GIF: &str = "R0lGODdhAQABAIAAAP8AAAAAACwAAAAAAQABAAACAkQBADs=";
+
+    #[test]
+    fn images_are_decoded_within_limits() {
+        let mut images = Images { refusal: None, list: Vec::new() };
+        for (data, detail) in [(GIF, None), (GIF.trim_end_matches('='), Some("low")), ("R0lGODdhAQABAIAA", None)] {
+            images.url("m[0].image_url.url".to_owned(), format!("data:image/gif;base64,{data}"), detail).unwrap();
+        }
+        images.base64("m[1].source.data".to_owned(), "R0lG\nODdh*".to_owned()).unwrap();
+        images.url("m[2].image_url".to_owned(), "https://a.example/b.png".to_owned(), None).unwrap();
+        let list = images.into_list();
+        let options = ImageOptions::default();
+        let found = read(&list[..2], &options).unwrap();
+        assert_eq!(found[0].picture.pixels(), [255, 0, 0]);
+        assert_eq!((found[0].detail, found[1].detail), (Detail::High, Detail::Low));
+        // The same bytes are decoded once.
+        let twice = read(&[list[0].clone(), list[0].clone()], &options).unwrap();
+        assert!(Arc::ptr_eq(&twice[0].picture, &twice[1].picture));
+        let small = ImageOptions { limits: Limits { bytes: 10, ..Limits::default() }, ..options.clone() };
+        let few = ImageOptions { count: 1, ..options.clone() };
+        let fetch = ImageFetch::new(|url| Err(format!("{url} is elsewhere")));
+        let fetching = ImageOptions { fetch: Some(fetch), ..options.clone() };
+        for (list, options, part) in [
+            (&list[2..3], &options, "m[0].image_url.url: the GIF image cannot be decoded"),
+            (&list[3..4], &options, "m[1].source.data: the image is not valid base64"),
+            (&list[4..], &options, "m[2].image_url: images are not fetched from URLs here"),
+            (&list[4..], &fetching, "m[2].image_url: https://a.example/b.png is elsewhere"),
+            (&list[..1], &small, "the image has too many bytes (found 35, expected at most 10)"),
+            (&list[..2], &few, "the request has 2 images; at most 1 are accepted"),
+        ] {
+            let error = read(list, options).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn addresses_and_details_are_checked() {
+        let mut images = Images { refusal: None, list: Vec::new() };
+        let at = || "m[0].image_url".to_owned();
+        let text = images.url(at(), "data:text/plain,hello".to_owned(), None).unwrap_err();
+        assert!(text.message.contains("not in base64"), "{}", text.message);
+        let detail = images.url(at(), "data:;base64,AA".to_owned(), Some("tall")).unwrap_err();
+        assert_eq!(
+            (detail.param.as_deref(), detail.message.as_str()),
+            (Some("m[0].detail"), "\"tall\" is no detail; use low, high or auto")
+        );
+        let refused = Images::none().base64(at(), String::new()).unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (Some("unsupported"), "the model x reads no images"));
+    }
+}
