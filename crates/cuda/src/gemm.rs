@@ -3,6 +3,7 @@
 
 use super::Cuda;
 use super::family::Family;
+use super::gather_pairs::{self, activation_bytes};
 use super::gemm_sum;
 use super::plan::{GemmPlan, Shape, share_bytes};
 use gristmill_gpu::common::activations::prepare_activations;
@@ -42,11 +43,11 @@ shared_struct! {
     }
 }
 
-/// Activations in bfloat16 as a matrix that is read in tiles of so many rows.
-fn tiles_of(x: Arg, rows: usize, cols: usize, tile_rows: u32) -> Arg {
+/// Activations in bfloat16, `stride` bytes from a row to the next, as a matrix that is read in tiles of so many rows.
+fn tiles_of(x: Arg, [cols, rows]: [usize; 2], stride: usize, tile_rows: u32) -> Arg {
     let Arg::Buffer { region, offset, .. } = x else { return Arg::Null };
     let columns = cols.next_multiple_of(ACT_BLOCK);
-    Arg::Tiles(TensorMap { region, offset, size: [columns, rows], stride: columns * TensorMap::ELEMENT, tile_rows })
+    Arg::Tiles(TensorMap { region, offset, size: [columns, rows], stride, tile_rows })
 }
 
 /// Launches a product, and what prepares its results as activations where the kernel does not.
@@ -78,8 +79,9 @@ fn launch(
 ) -> Result<()> {
     let Product { op, x, rows, biases: [bias, _], epilogue, y, rounded, .. } = *product;
     let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
-    let order = rows.order();
-    let x_box = if matches!(rows, RowSelection::All) || order == PairOrder::XByExpert { X_BOX } else { 1 };
+    let (order, gathered) = (rows.order(), product.spare.filter(|_| plan.gathers));
+    let x_by_expert = gathered.is_some() || order == PairOrder::XByExpert;
+    let x_box = if matches!(rows, RowSelection::All) || x_by_expert { X_BOX } else { 1 };
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
         Some(act) => (w.rows, act.storage.bf16(Access::Write)),
@@ -102,15 +104,24 @@ fn launch(
         pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
         epilogue: epilogue.into(),
         x_box,
-        x_by_expert: (order == PairOrder::XByExpert).into(),
+        x_by_expert: x_by_expert.into(),
         y_by_expert: (order == PairOrder::YByExpert).into(),
     };
     let unit = plan.unit(w.format);
     let defines: Vec<_> = unit.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let kernel = Kernel { file: unit.file, entry: unit.file.trim_end_matches(".cu"), defines: &defines };
     let [ids, pairs, tiles, tile_count] = rows.args();
-    let (weight, up, x_arg) = (w.arg(), product.up_arg(), product.bf16()?);
-    let x_arg = if plan.cut.family == Family::Wgmma { tiles_of(x_arg, x.rows(), x.cols(), x_box) } else { x_arg };
+    let (weight, up) = (w.arg(), product.up_arg());
+    let x_arg = match gathered {
+        Some(to) => {
+            gather_pairs::gather(cuda, product, to)?;
+            tiles_of(Arg::write(to), [x.cols(), y.rows()], gather_pairs::stride(to), x_box)
+        }
+        None if plan.cut.family == Family::Wgmma => {
+            tiles_of(product.bf16()?, [x.cols(), x.rows()], activation_bytes(x.cols()), x_box)
+        }
+        None => product.bf16()?,
+    };
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
     let args = [weight, up, x_arg, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
     let grid = [word(op, "blocks", plan.grid(&cuda.card, shape)?)?, plan.shares as u32, 1];

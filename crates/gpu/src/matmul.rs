@@ -33,7 +33,7 @@ pub fn each_run(
         let y = y.reborrow().columns(first..end)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
         let (biases, y) = ([bias, None], &y);
-        launch(&Product { op, parts, first, up: None, x, rows, biases, epilogue, y, act: None, rounded: false })?;
+        launch(&Product { op, parts, first, up: None, x, rows, biases, epilogue, y, act: None, spare: None, rounded: false })?;
         first = end;
     }
     Ok(())

@@ -111,6 +111,8 @@ pub struct Product<'a> {
     pub y: &'a ViewMut<'a, f32>,
     /// With a second weight: gets the results as activations.
     pub act: Option<ActOutput<'a>>,
+    /// Memory with a row for each pair that a product of pairs may overwrite, to bring the rows of X into another order.
+    pub spare: Option<&'a ViewMut<'a, f32>>,
     /// Results are bfloat16 alone: one representation of `act`, or else the first half of each row of Y.
     pub rounded: bool,
 }
@@ -125,7 +127,7 @@ impl<'a> Product<'a> {
         y: &'a ViewMut<'a, f32>,
     ) -> Self {
         let (parts, biases, epilogue) = (from_ref(part), [None; 2], ProductEpilogue::Store);
-        Self { op, parts, first: 0, up: None, x, rows, biases, epilogue, y, act: None, rounded: false }
+        Self { op, parts, first: 0, up: None, x, rows, biases, epilogue, y, act: None, spare: None, rounded: false }
     }
 
     /// The first weight's first part.

@@ -39,14 +39,14 @@ struct WarpHeads {
     float angles[ROTATIONS];
     Rotation rotations[ROTATIONS];
 
-    DEV void load_norms(
-        const DecodeParams& both, const Unit& unit, const float* q_norm, const float* k_norm, const float* frequencies
-    ) {
+    DEV void load_norms(const DecodeParams& both, const Unit& unit, const float* q_norm, const float* k_norm) {
         weights[0] = weights[1] = {};
         bool by_row = ALL_OPTIONS && both.kv_write.normed == NORMED_BY_ROW;
         u32 width = by_row ? both.attention.key_width : 0;
         if (both.kv_write.normed && (live || !by_row)) weights[0] = key.load(q_norm + (unit.head_first + here.warp()) * width);
         if (both.kv_write.normed) weights[1] = key.load(k_norm + unit.kv_head * width);
+    }
+    DEV void load_angles(const DecodeParams& both, const float* frequencies) {
 #pragma unroll
         for (u32 i = 0; i < ROTATIONS; i++) {
             u32 pair = i * 32 + here.lane();
@@ -94,6 +94,16 @@ struct WarpHeads {
     }
 };
 
+// A token whose splits this thread block takes.
+struct Visit {
+    // Past the last one if there is none.
+    u32 token;
+    Context context;
+    Walk walk;
+    // The block of the cache to which this thread block writes the token's own key, if it brings it.
+    u32 own_id;
+};
+
 KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     IN(float, q, 0), IN(float, q_norm, 1), IN(float, k_norm, 2), IN(float, frequencies, 3), INOUT(u16, keys, 4),
     INOUT(u16, values, 5), IN(u32, slots, 6), IN(u32, positions, 7), IN(u32, table, 8), IN(float, sinks, 9),
@@ -120,36 +130,55 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     WarpHeads heads = {live, here.warp() == WARPS - 1, here.warp() == WARPS - 2, head_columns(p.key_width, p.aligned_q),
                        head_columns(p.value_width, p.aligned_q)};
     LongRuns long_runs = {left_out, 1};
-    for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
-        if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
-        float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
-        heads.load_norms(both, unit, q_norm, k_norm, frequencies);
-        Context context;
-        if (!find_context(p, slots, positions, token, context)) {
-            dependency_wait();
-            if (walker == 0) write_zeros(p, context, token, results, unit.head_first, unit.live, flag);
-            continue;
-        }
-        Splits splits = splits_of(p, context);
-        if (walker >= splits.count) continue;
-        const u32* blocks = table + u64(context.slot) * p.table_cols;
-        // Whether this thread block sees the token's own key, and writes it to the cache, which ends before it.
-        bool newest = placed && (splits.count - 1) % p.walkers == walker;
-        u32 cached_end = context.last + (placed ? 0 : 1);
-        bool brings = newest && (heads.brings_key || heads.brings_value);
-        u32 own_id = brings ? blocks[context.last / KV_BLOCK] : PADDING;
-        Walk walk = {blocks, context.first / KV_BLOCK, context.last / KV_BLOCK + 1, splits, p.walkers};
-        walk.begin(walker);
-        // While the ids are under way:
-        heads.rotate_to(context.last, both.kv_write.magnitude);
+    const float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
+    heads.load_norms(both, unit, q_norm, k_norm);
+    heads.load_angles(both, frequencies);
 
-        Cache cache = {p, keys, values, unit.kv_head, context.first, cached_end};
-        KeysAndValues block;
-        if (!placed) dependency_wait();
-        block.load_keys(cache, walk);
-        block.load_values(cache, walk);
-        dependency_wait();
-        const float* row = q + token * p.q_stride;
+    // Whether this thread block sees a token's own key, and writes it to the cache.
+    auto is_newest = [&](const Splits& splits) { return placed && (splits.count - 1) % p.walkers == walker; };
+    // The first token from `token` on of which this thread block takes splits; ids and angles are on their way.
+    auto visit = [&](u32 token) {
+        Visit found = {};
+        for (; token < p.tokens; token += here.grid_x()) {
+            if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
+            if (!find_context(p, slots, positions, token, found.context)) {
+                dependency_wait();
+                if (walker == 0) write_zeros(p, found.context, token, results, unit.head_first, unit.live, flag);
+                continue;
+            }
+            const Context& context = found.context;
+            const Splits splits = splits_of(p, context);
+            if (walker >= splits.count) continue;
+            const u32* blocks = table + u64(context.slot) * p.table_cols;
+            found.own_id = is_newest(splits) && (heads.brings_key || heads.brings_value) ? blocks[context.last / KV_BLOCK] : PADDING;
+            found.walk = {blocks, context.first / KV_BLOCK, context.last / KV_BLOCK + 1, splits, p.walkers};
+            found.walk.begin(walker);
+            heads.rotate_to(context.last, both.kv_write.magnitude);
+            break;
+        }
+        found.token = token;
+        return found;
+    };
+    // The cache ends before the token's own key, if that comes with the token.
+    auto cache_of = [&](const Visit& of) {
+        return Cache{p, keys, values, unit.kv_head, of.context.first, of.context.last + (placed ? 0 : 1)};
+    };
+    KeysAndValues block;
+    auto load = [&](const Visit& of) {
+        if (of.token >= p.tokens) return;
+        const Cache cache = cache_of(of);
+        block.load_keys(cache, of.walk);
+        block.load_values(cache, of.walk);
+    };
+
+    Visit now = visit(here.block_x());
+    if (!placed) dependency_wait();
+    load(now);
+    dependency_wait();
+    while (now.token < p.tokens) {
+        const Context context = now.context;
+        const bool newest = is_newest(now.walk.splits);
+        const float* row = q + now.token * p.q_stride;
         float2 means = make_float2(0.0f, 0.0f);
         if (ALL_OPTIONS && both.kv_write.normed == NORMED_BY_ROW) {
             u32 keys = p.kv_heads * p.key_width;
@@ -160,15 +189,22 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             barrier();
             means = make_float2(of_queries.mean(), of_keys.mean());
         }
-        heads.bring(both, row, means, unit, cache, scratch, newest, own_id, context.last);
+        const Cache cache = cache_of(now);
+        heads.bring(both, row, means, unit, cache, scratch, newest, now.own_id, context.last);
         barrier();
 
-        TokenSplits own = {p,     unit,    context,  token,   unit_index, walker, splits.count,
-                           cache, scratch, partials, results, sink,       flag};
-        own.take(walk, block, [&](u32 position) {
+        // Its loads take as long as the products with this token's keys, and its keys as long as the join of the warps.
+        const Visit next = visit(now.token + here.grid_x());
+        TokenSplits own = {p,     unit,    context,  now.token, unit_index, walker, now.walk.splits.count,
+                           cache, scratch, partials, results,   sink,       flag};
+        auto insert = [&](u32 position) {
             u32 own_at = newest ? context.last - position : KV_BLOCK;
             if (own_at < KV_BLOCK) block.insert(own_at, new_key, new_value);
-        });
+        };
+        own.take(now.walk, block, insert, [&] { load(next); });
+        now = next;
+        // Again, because they would take registers meanwhile.
+        heads.load_norms(both, unit, q_norm, k_norm);
     }
     // The end of a kernel implies the end of those before it.
     dependency_wait();

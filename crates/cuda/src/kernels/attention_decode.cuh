@@ -300,9 +300,9 @@ struct TokenSplits {
     u32* flag;
 
     // Goes through them, from the first keys and values on, which are under way in `block`. `insert(position)` may change the block
-    // that begins there.
-    template <class Insert>
-    DEV void take(Walk& walk, KeysAndValues& block, Insert insert) const {
+    // that begins there, and `after()` fill `block` again after the last one.
+    template <class Insert, class After>
+    DEV void take(Walk& walk, KeysAndValues& block, Insert insert, After after) const {
         bool live = here.warp() < unit.live;
         for (u32 split = walker; split < count; split += p.walkers) {
             bool bad = false;
@@ -323,6 +323,7 @@ struct TokenSplits {
                 sums.add_values(block, weights, factor);
                 block.load_values(cache, walk);
             }
+            if (split + p.walkers >= count) after();
             // Every warp joins one row of all.
             sums.store(scratch, bad);
             barrier();

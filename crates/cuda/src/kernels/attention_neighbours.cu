@@ -94,7 +94,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
             barrier();
             TokenSplits own = {p,     unit,    context,  token,   unit_index(i), 0, splits.count,
                                cache, scratch, partials, results, sink,          flag};
-            own.take(walk, block, [](u32) {});
+            own.take(walk, block, [](u32) {}, [] {});
         }
         if (!together) continue;
 

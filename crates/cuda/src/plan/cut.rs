@@ -16,6 +16,10 @@ const GROUP_COLUMNS: usize = 16;
 const SCALE_BYTES: usize = 8;
 /// Stages of X without which the products of `gemm_wgmma.cu` would wait for copies.
 const LEAST_STAGES: usize = 3;
+/// Chunks of weights: one that is multiplied and one that is copied.
+const LEAST_CHUNKS: usize = 2;
+/// Stages of X for which it gives up chunks of weights beyond two.
+const ENOUGH_STAGES: usize = 5;
 /// What the stages of `gemm_wgmma.cu` are aligned to in shared memory.
 const STAGES_ALIGNMENT: usize = 1024;
 
@@ -37,7 +41,7 @@ pub(crate) struct Cut {
     pub(super) blocks: usize,
     /// Rounds of columns of X that are in shared memory: the most, for `wgmma`.
     stages: usize,
-    /// Chunks of a warp's weights in shared memory, for `wgmma`.
+    /// Chunks of a warp's weights in shared memory, at most, for `wgmma`.
     chunks: usize,
     /// How long a block takes for [`super::gemm::TIMED_COLUMNS`], relative to the others'.
     pub(super) time: usize,
@@ -55,8 +59,14 @@ impl Cut {
         Self { family: Family::Mma, tokens, warps: 8, copiers: 0, fragments, split, blocks, stages, chunks: 0, time }
     }
 
-    pub(super) const fn wgmma(tokens: usize, warps: usize, fragments: usize, chunks: usize, time: usize) -> Self {
-        let (family, copiers, split, stages, blocks) = (Family::Wgmma, 8, 1, 8, 1);
+    pub(super) const fn wgmma(
+        tokens: usize,
+        [warps, copiers]: [usize; 2],
+        fragments: usize,
+        chunks: usize,
+        time: usize,
+    ) -> Self {
+        let (family, split, stages, blocks) = (Family::Wgmma, 1, 8, 1);
         Self { family, tokens, warps, copiers, fragments, split, blocks, stages, chunks, time }
     }
 
@@ -102,14 +112,22 @@ impl Cut {
 
     /// Stages of X: for `wgmma` as many as there is shared memory.
     fn stages(&self, format: Format) -> usize {
-        if self.family == Family::Mma {
-            return self.stages;
-        }
+        if self.family == Family::Mma { self.stages } else { self.stages_beside(format, self.chunks(format)) }
+    }
+
+    /// Stages of X beside this number of chunks of weights.
+    fn stages_beside(&self, format: Format, chunks: usize) -> usize {
         // A stage has a tile's rows of Y too, and two barriers; one tile more is known.
         let known = self.tokens * size_of::<u32>();
         let stage = self.stage_bytes(format) + known + 16;
         let most = MULTIPROCESSOR_SHARED / self.blocks - BLOCK_SHARED - STAGES_ALIGNMENT - known;
-        (most.saturating_sub(self.weight_bytes(format)) / stage).clamp(1, self.stages)
+        (most.saturating_sub(self.weight_bytes(format, chunks)) / stage).clamp(1, self.stages)
+    }
+
+    /// Chunks of a warp's weights in shared memory.
+    fn chunks(&self, format: Format) -> usize {
+        let enough = |chunks: &usize| self.stages_beside(format, *chunks) >= ENOUGH_STAGES;
+        (LEAST_CHUNKS..=self.chunks).rev().find(enough).unwrap_or(LEAST_CHUNKS)
     }
 
     fn stage_bytes(&self, format: Format) -> usize {
@@ -118,10 +136,10 @@ impl Cut {
     }
 
     /// Bytes of shared memory for weights and their scales, for `wgmma`.
-    fn weight_bytes(&self, format: Format) -> usize {
+    fn weight_bytes(&self, format: Format, chunks: usize) -> usize {
         let rows = self.warps * self.fragments * 16;
         let groups = if format.is_bf16() { 1 } else { self.step_columns(format) / GROUP_COLUMNS };
-        rows * (self.chunks * self.staged_row(format) + groups * SCALE_BYTES)
+        rows * (chunks * self.staged_row(format) + groups * SCALE_BYTES)
     }
 
     /// Bytes of a row of a chunk in shared memory: all units of 16 bytes of which its planes can have a part, and an odd
@@ -138,8 +156,9 @@ impl Cut {
 
     /// Dynamic shared memory of a block, in bytes.
     pub(crate) fn shared_bytes(&self, format: Format) -> usize {
-        let more = if self.family == Family::Wgmma { STAGES_ALIGNMENT + self.weight_bytes(format) } else { 0 };
-        self.stages(format) * self.stage_bytes(format) + more
+        let stages = self.stages(format) * self.stage_bytes(format);
+        let weights = self.weight_bytes(format, self.chunks(format));
+        stages + if self.family == Family::Wgmma { STAGES_ALIGNMENT + weights } else { 0 }
     }
 
     /// The definitions that follow from the form and the format.
@@ -157,7 +176,7 @@ impl Cut {
         let mut defines: Vec<_> = numbers.into_iter().map(|(name, value)| (name, value.to_string())).collect();
         let planes: Vec<_> = plane_bytes(format).iter().map(usize::to_string).collect();
         defines.push(("PLANE_BYTES", planes.join(",")));
-        let more = [("STAGED_ROW", self.staged_row(format)), ("CHUNKS", self.chunks), ("COPIERS", self.copiers)];
+        let more = [("STAGED_ROW", self.staged_row(format)), ("CHUNKS", self.chunks(format)), ("COPIERS", self.copiers)];
         defines.extend(more.map(|(name, value)| (name, value.to_string())));
         defines
     }

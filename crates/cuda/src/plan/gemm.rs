@@ -47,6 +47,8 @@ pub(crate) struct GemmPlan {
     pub(crate) cut: Cut,
     /// Blocks that share the columns of a tile.
     pub(crate) shares: usize,
+    /// Whether rows of X are brought into the order of experts first.
+    pub(crate) gathers: bool,
     variant: Variant,
     is_rounded: bool,
     /// The kinds of the epilogue and of its activation, which only kernels for `wgmma` are compiled for.
@@ -97,7 +99,7 @@ pub(super) fn units(thresholds: &Thresholds) -> impl Iterator<Item = Unit> {
         // Only outputs of experts are rounded without gates.
         let used = variants.into_iter().filter(move |it| *it != (Variant::Plain, true) || cut.is_for_experts());
         used.flat_map(move |(variant, is_rounded)| {
-            let plan = move |&kinds: &[u32; 2]| GemmPlan { cut, shares: 1, variant, is_rounded, kinds };
+            let plan = move |&kinds: &[u32; 2]| GemmPlan { cut, shares: 1, gathers: false, variant, is_rounded, kinds };
             compiled_kinds(cut.family, variant, is_rounded).iter().map(plan)
         })
         .map(move |plan| plan.unit(format))
@@ -137,7 +139,9 @@ impl GemmPlan {
             (Variant::Plain, kinds) if !shape.is_rounded => kinds,
             (Variant::Plain | Variant::SharedColumns, _) => [0, 0],
         };
-        Self { cut, shares, variant, is_rounded: shape.is_rounded, kinds }
+        // Rows that lie apart are a copy each, which limits tiles of many.
+        let gathers = cut.family == Family::Wgmma && shape.has_spare && shape.tile_rows >= TILE_ROWS;
+        Self { cut, shares, gathers, variant, is_rounded: shape.is_rounded, kinds }
     }
 
     /// The unit for weights of a format.

@@ -21,6 +21,7 @@ pub(crate) struct GemmF32Plan {
 }
 
 const MANY: GemmF32Plan = GemmF32Plan { entry: "gemm_f32", rows: 32, outputs: 32, threads: 128 };
+const SOME: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_some", rows: 16, outputs: 16, threads: 512 };
 const FEW: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_few", rows: 8, outputs: 4, threads: 256 };
 
 /// Every unit of a plan.
@@ -38,7 +39,8 @@ impl GemmF32Plan {
             return None;
         }
         let thresholds = card.thresholds();
-        let kernels = [(thresholds.f32_rows, MANY), (thresholds.f32_few_rows, FEW)];
+        let [few, some, many] = thresholds.f32_rows;
+        let kernels = [(many, MANY), (some, SOME), (few, FEW)];
         let serves = |(fewest, kernel): &(usize, Self)| {
             shape.problem.rows >= *fewest && shape.outputs.div_ceil(kernel.outputs as usize) <= GRID_Y
         };

@@ -1,5 +1,6 @@
 //! A product as far as plans depend on it.
 
+use crate::gather_pairs;
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_kernels::act::{ActReader, Precision};
@@ -41,6 +42,8 @@ pub(crate) struct Shape {
     pub(super) epilogue: ProductEpilogue,
     /// See [`Product::rounded`].
     pub(super) is_rounded: bool,
+    /// Whether there is memory for rows of X in the order of experts.
+    pub(super) has_spare: bool,
 }
 
 /// Whether a product with a weight of this format reads activations as int8, or exact ones, in the kernels that are for
@@ -85,7 +88,7 @@ impl Shape {
     pub(crate) fn of(product: &Product) -> Self {
         let weight = product.weight();
         let (pairs_per_row, tile_rows) = match product.rows {
-            RowSelection::Pairs { groups, pairs_per_row } => (pairs_per_row, groups.tile_rows()),
+            RowSelection::Pairs { groups, pairs_per_row, .. } => (pairs_per_row, groups.tile_rows()),
             _ => (1, 1),
         };
         Self {
@@ -100,6 +103,7 @@ impl Shape {
             tile_rows,
             epilogue: product.epilogue,
             is_rounded: product.rounded,
+            has_spare: product.spare.is_some_and(|memory| gather_pairs::fits(product, memory)),
         }
     }
 

@@ -41,6 +41,7 @@ fn dense(format: Format, precision: Precision, rows: usize, [outputs, cols]: [us
         tile_rows: 1,
         epilogue: ProductEpilogue::Store,
         is_rounded: false,
+        has_spare: false,
     }
 }
 

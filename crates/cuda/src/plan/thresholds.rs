@@ -19,10 +19,9 @@ pub(super) struct Thresholds {
     /// faster than `gemv.cu`.
     pub(super) gemm_rows: usize,
     pub(super) gemm_pairs: usize,
-    /// Rows of X from which on `gemm_f32_few` and `gemm_f32` are faster than `gemv.cu`, which reads all weights for every
-    /// four.
-    pub(super) f32_few_rows: usize,
-    pub(super) f32_rows: usize,
+    /// Rows of X from which on `gemm_f32_few` is faster than `gemv.cu`, which reads all weights for every four, then
+    /// `gemm_f32_some`, then `gemm_f32`.
+    pub(super) f32_rows: [usize; 3],
     /// Rows of X, and pairs for each of the experts, from which on `gemm_int8_tile.cu` replaces `gemm_int8.cu`. Above both
     /// ranges of `gemm_int8.cu`, so only a backend that takes int8 for any number of rows uses it.
     pub(super) int8_tile_rows: usize,
@@ -86,11 +85,10 @@ const HOPPER: Thresholds = Thresholds {
     int8_quarter_pairs: 2..24,
     gemm_rows: 5,
     gemm_pairs: 3,
-    f32_few_rows: 5,
-    f32_rows: 256,
+    f32_rows: [5, 64, 2048],
     int8_tile_rows: 32,
     int8_tile_pairs: 16,
-    small_tile_pairs: 16,
+    small_tile_pairs: 24,
     large_tile_pairs: 48,
     two_tiles_pairs: 5,
     few_tokens: [4, 7],
@@ -104,9 +102,10 @@ const HOPPER: Thresholds = Thresholds {
         Cut::mma(32, 1, 4, 1, 2, 20),
         Cut::mma(64, 1, 1, 2, 2, 70),
         Cut::mma(64, 2, 1, 1, 3, 120),
-        Cut::wgmma(64, 12, 1, 3, 66),
-        Cut::wgmma(128, 8, 1, 3, 62),
-        Cut::wgmma(128, 8, 2, 2, 110),
+        Cut::wgmma(32, [16, 4], 1, 3, 76),
+        Cut::wgmma(64, [12, 8], 1, 3, 63),
+        Cut::wgmma(128, [8, 8], 1, 3, 60),
+        Cut::wgmma(128, [8, 8], 2, 2, 110),
     ],
 };
 

@@ -62,6 +62,8 @@ fn gate_up_product<T>(
         biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
         epilogue: ProductEpilogue::Gate(weights.activation),
         act: Some(ActOutput::new(OP, scratch.act)?),
+        // It is written by down.
+        spare: Some(&scratch.out),
         rounded: true,
         ..Product::new(OP, gate, x, rows, &scratch.h)
     })
