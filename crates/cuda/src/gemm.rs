@@ -3,7 +3,7 @@
 
 use super::Cuda;
 use super::family::Family;
-use super::gather_pairs::{self, activation_bytes};
+use super::gather_rows::{self, activation_bytes};
 use super::gemm_sum;
 use super::plan::{GemmPlan, Shape, share_bytes};
 use gristmill_gpu::common::activations::prepare_activations;
@@ -12,6 +12,7 @@ use gristmill_gpu::product::{PairOrder, Product, RowSelection, word};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, TensorMap, shared_struct};
 use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::elements;
 
 /// Neighbouring rows of X that one copy brings to shared memory.
 const X_BOX: u32 = 8;
@@ -57,30 +58,36 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product, shape: &Shape, plan: &Gem
         let (op, rule) = (product.op, "must be below 2^31 on a GPU");
         return Err(Error::Range { op, what: "rows of the output", found: product.y.rows().to_string(), rule });
     }
-    if plan.shares == 1 {
-        launch(cuda, product, shape, plan, None)?;
-    } else {
-        let bytes = share_bytes(product.y.rows(), product.weight().rows, plan.shares).unwrap_or(0);
-        let workspace = cuda.device.scratch([bytes])?;
-        launch(cuda, product, shape, plan, Some(&workspace))?;
-        gemm_sum::add(cuda, product, plan.shares, &workspace)?;
+    let shares =
+        if plan.shares == 1 { None } else { share_bytes(product.y.rows(), product.weight().rows, plan.shares) };
+    let gathered = match product.spare {
+        None if plan.gathers => elements("rows", &[product.y.rows(), activation_bytes(product.x.cols())])?,
+        _ => 0,
+    };
+    let workspace = match [shares.unwrap_or(0), gathered] {
+        [0, 0] => None,
+        bytes => Some(cuda.device.scratch(bytes)?),
+    };
+    launch(cuda, product, shape, plan, workspace.as_ref())?;
+    if let (Some(workspace), 2..) = (&workspace, plan.shares) {
+        gemm_sum::add(cuda, product, plan.shares, workspace)?;
     }
     let act = product.act.filter(|_| !product.rounded);
     act.map_or(Ok(()), |act| prepare_activations(&cuda.device, product.y.as_view(), act))
 }
 
-/// Launches a product to Y, or its shares to a workspace.
+/// Launches a product to Y, or its shares to a workspace, of which the second part is for rows of X.
 fn launch(
     cuda: &Cuda,
     product: &Product,
     shape: &Shape,
     plan: &GemmPlan,
-    workspace: Option<&Scratch<1>>,
+    workspace: Option<&Scratch<2>>,
 ) -> Result<()> {
     let Product { op, x, rows, biases: [bias, _], epilogue, y, rounded, .. } = *product;
     let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
-    let (order, gathered) = (rows.order(), product.spare.filter(|_| plan.gathers));
-    let x_by_expert = gathered.is_some() || order == PairOrder::XByExpert;
+    let order = rows.order();
+    let x_by_expert = plan.gathers || order == PairOrder::XByExpert;
     let x_box = if matches!(rows, RowSelection::All) || x_by_expert { X_BOX } else { 1 };
     // Numbers of 16 bits are in the place of activations, or of the first half of a row of floats.
     let (y_stride, y_arg) = match product.act.filter(|_| rounded) {
@@ -89,6 +96,7 @@ fn launch(
     };
     let whole = (y_stride, epilogue, y_arg, product.bias_args());
     let (y_stride, epilogue, y_arg, [bias_arg, up_bias]) = workspace
+        .filter(|_| plan.shares > 1)
         .map_or(whole, |workspace| (w.rows, ProductEpilogue::Store, workspace.arg(0, Access::Write), [Arg::Null; 2]));
     let params = GemmParams {
         row_bytes: w.row_bytes as u64,
@@ -112,15 +120,18 @@ fn launch(
     let kernel = Kernel { file: unit.file, entry: unit.file.trim_end_matches(".cu"), defines: &defines };
     let [ids, pairs, tiles, tile_count] = rows.args();
     let (weight, up) = (w.arg(), product.up_arg());
-    let x_arg = match gathered {
-        Some(to) => {
-            gather_pairs::gather(cuda, product, to)?;
-            tiles_of(Arg::write(to), [x.cols(), y.rows()], gather_pairs::stride(to), x_box)
+    let (columns, stride) = (x.cols(), activation_bytes(x.cols()));
+    let x_arg = match (product.spare, workspace) {
+        (Some(memory), _) if plan.gathers => {
+            gather_rows::gather(cuda, product, Arg::write(memory), gather_rows::stride(memory))?;
+            tiles_of(Arg::write(memory), [columns, y.rows()], gather_rows::stride(memory), x_box)
         }
-        None if plan.cut.family == Family::Wgmma => {
-            tiles_of(product.bf16()?, [x.cols(), x.rows()], activation_bytes(x.cols()), x_box)
+        (None, Some(workspace)) if plan.gathers => {
+            gather_rows::gather(cuda, product, workspace.arg(1, Access::Write), stride)?;
+            tiles_of(workspace.arg(1, Access::Read), [columns, y.rows()], stride, x_box)
         }
-        None => product.bf16()?,
+        _ if plan.cut.family == Family::Wgmma => tiles_of(product.bf16()?, [columns, x.rows()], stride, x_box),
+        _ => product.bf16()?,
     };
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
     let args = [weight, up, x_arg, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];

@@ -1,9 +1,10 @@
 //! Products of f32 weights with many rows of f32 activations: the host side of `kernels/gemm_f32.cu`.
 
 use super::Cuda;
-use super::plan::GemmF32Plan;
+use super::gemm_sum;
+use super::plan::{GemmF32Plan, share_bytes};
 use gristmill_gpu::product::{Product, word};
-use gristmill_gpu::{Arg, Kernel, Launch, shared_struct};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 
 shared_struct! {
@@ -19,17 +20,29 @@ shared_struct! {
 
 /// Launches a product.
 pub(super) fn multiply(cuda: &Cuda, product: &Product, plan: &GemmF32Plan) -> Result<()> {
+    let (w, y) = (product.weight(), product.y);
+    if plan.shares == 1 {
+        let [bias, _] = product.bias_args();
+        return launch(cuda, product, plan, bias, Arg::write(y), y.layout().stride());
+    }
+    let bytes = share_bytes(y.rows(), w.rows, plan.shares).unwrap_or(0);
+    let workspace = cuda.device.scratch([bytes])?;
+    launch(cuda, product, plan, Arg::Null, workspace.arg(0, Access::Write), w.rows)?;
+    gemm_sum::add(cuda, product, plan.shares, &workspace)
+}
+
+/// Launches it to rows that are `y_stride` apart.
+fn launch(cuda: &Cuda, product: &Product, plan: &GemmF32Plan, bias: Arg, to: Arg, y_stride: usize) -> Result<()> {
     let (op, w, y) = (product.op, product.weight(), product.y);
     let params = GemmF32Params {
         row_bytes: w.row_bytes as u64,
-        y_stride: y.layout().stride() as u64,
+        y_stride: y_stride as u64,
         rows: word(op, "rows of X", y.rows())?,
         outputs: word(op, "outputs", w.rows)?,
         cols: word(op, "columns", w.cols)?,
         padding: 0,
     };
-    let (x, [bias, _]) = (product.exact()?, product.bias_args());
-    let args = [w.arg(), x, bias, Arg::write(y), Arg::params(&params)];
-    let grid = [params.rows.div_ceil(plan.rows), params.outputs.div_ceil(plan.outputs), 1];
+    let args = [w.arg(), product.exact()?, bias, to, Arg::params(&params)];
+    let grid = [params.rows.div_ceil(plan.rows), params.outputs.div_ceil(plan.outputs), plan.shares as u32];
     cuda.device.launch(&Launch::new(Kernel::plain(plan.file(), plan.entry), grid, plan.threads, &args))
 }

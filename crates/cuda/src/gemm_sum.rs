@@ -28,8 +28,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     [Unit::new(FILE, &[])].into_iter()
 }
 
-/// Adds the shares, the bias and, as the product's epilogue says, Y.
-pub(super) fn add(cuda: &Cuda, product: &Product, shares: usize, workspace: &Scratch<1>) -> Result<()> {
+/// Adds the shares, which are the workspace's first slice, the bias and, as the product's epilogue says, Y.
+pub(super) fn add<const N: usize>(cuda: &Cuda, product: &Product, shares: usize, workspace: &Scratch<N>) -> Result<()> {
     let Product { op, y, epilogue, .. } = *product;
     let params = GemmSumParams {
         y_stride: y.layout().stride() as u64,

@@ -43,7 +43,7 @@ pub mod cache;
 pub mod driver;
 mod experts;
 pub mod family;
-mod gather_pairs;
+mod gather_rows;
 mod gemm;
 mod gemm_f32;
 mod gemm_int8;

@@ -1,6 +1,6 @@
 //! The kernel sources of the backend, and the structs that they share with the host.
 
-use super::{attention, experts, gather_pairs, gemm, gemm_f32, gemm_sum, host_experts, norm_matmul, rates};
+use super::{attention, experts, gather_rows, gemm, gemm_f32, gemm_sum, host_experts, norm_matmul, rates};
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 
@@ -29,7 +29,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "experts.cu",
         "gated.cuh",
         "gated_out.cuh",
-        "gather_pairs.cu",
+        "gather_rows.cu",
         "gemm.cu",
         "gemm.cuh",
         "gemm_f32.cu",
@@ -59,7 +59,7 @@ const SHARED_STRUCTS: &[StructLayout] = &[
     attention::KvWriteParams::LAYOUT,
     attention::DecodeParams::LAYOUT,
     experts::ExpertsParams::LAYOUT,
-    gather_pairs::GatherPairsParams::LAYOUT,
+    gather_rows::GatherRowsParams::LAYOUT,
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
     gemm_sum::GemmSumParams::LAYOUT,

@@ -2,7 +2,7 @@
 
 use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
-use super::{attention, experts, gather_pairs, gemm_sum, norm_matmul, plan};
+use super::{attention, experts, gather_rows, gemm_sum, norm_matmul, plan};
 pub use gristmill_gpu::Unit;
 use gristmill_gpu::common;
 
@@ -26,7 +26,7 @@ pub fn all() -> Vec<Unit> {
     units.extend(gristmill_offload::units());
     units.extend(attention::form::units());
     units.extend(plan::units());
-    units.extend(gather_pairs::units());
+    units.extend(gather_rows::units());
     units.extend(gemm_sum::units());
     units.extend(norm_matmul::units());
     units.extend(experts::units());

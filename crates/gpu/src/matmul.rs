@@ -33,7 +33,20 @@ pub fn each_run(
         let y = y.reborrow().columns(first..end)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
         let (biases, y) = ([bias, None], &y);
-        launch(&Product { op, parts, first, up: None, x, rows, biases, epilogue, y, act: None, spare: None, rounded: false })?;
+        launch(&Product {
+            op,
+            parts,
+            first,
+            up: None,
+            x,
+            rows,
+            biases,
+            epilogue,
+            y,
+            act: None,
+            spare: None,
+            rounded: false,
+        })?;
         first = end;
     }
     Ok(())
@@ -49,7 +62,11 @@ pub(crate) fn matmul<V: Vendor>(vendor: &V, call: Matmul) -> Result<()> {
 pub fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
     let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
     // A row of X for each pair, or for each token.
-    let rows = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k }, order: PairOrder::ByPair };
+    let rows = RowSelection::Pairs {
+        groups,
+        pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k },
+        order: PairOrder::ByPair,
+    };
     multiply(vendor, MoeMatmul::NAME, weight, x, rows, bias, ProductEpilogue::Store, out)
 }
 

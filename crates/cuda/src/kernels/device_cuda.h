@@ -46,6 +46,7 @@ struct Here {
     DEV u32 block_x() const { return blockIdx.x; }
     DEV u32 block_y() const { return blockIdx.y; }
     DEV u32 block_z() const { return blockIdx.z; }
+    DEV u32 grid_z() const { return gridDim.z; }
     DEV u32 grid_x() const { return gridDim.x; }
     DEV u32 grid_y() const { return gridDim.y; }
     DEV u32 thread_x() const { return threadIdx.x; }

@@ -1,5 +1,5 @@
-// Products of f32 weights with rows of f32 activations: routers, whose logits must not be rounded. Each sum is taken in the
-// order that the weight's shape and the kernel say, whatever the other rows.
+// Products of f32 weights with rows of f32 activations: routers, whose logits must not be rounded. The order of each sum is that of
+// the kernel, the weight's shape and the number of shares.
 #include "device.h"
 
 #include "GemmF32Params"
@@ -64,70 +64,9 @@ KERNEL_BOUNDED(gemm_f32_few, FEW_THREADS, 2)
     y[(row + i / FEW_OUTPUTS) * p.y_stride + output] = sum + (bias == nullptr ? 0.0f : bias[output]);
 }
 
-// ---- More rows. A block computes SOME_ROWS × SOME_OUTPUTS of Y, so that a few hundred rows have blocks for all multiprocessors.
-// Its warps share the columns, eight neighbours at a time; a lane has four rows of two outputs.
-#define SOME_ROWS 16
-#define SOME_OUTPUTS 16
-#define SOME_THREADS 512
-#define SOME_WARPS (SOME_THREADS / 32)
-#define SOME_SUMS (SOME_ROWS * SOME_OUTPUTS)
-
-DEV float4 read_four_before(const float* row, u32 at, u32 cols) {
-    return at < cols ? read_four(row + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-KERNEL_BOUNDED(gemm_f32_some, SOME_THREADS, 1)
-(IN(u8, weight, 0), IN(float, x, 1), IN(float, bias, 2), OUT(float, y, 3), PARAMS(GemmF32Params, p, 4)) {
-    SHARED(float, parts, SOME_WARPS * SOME_SUMS);
-    dependency_launch();
-    u32 row = here.block_x() * SOME_ROWS, output = here.block_y() * SOME_OUTPUTS;
-    // Out-of-range rows and outputs are clamped to the last.
-    const float *of_x[4], *of_w[2];
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) of_x[i] = x + u64(min(row + here.lane() / 8 + 4 * i, p.rows - 1)) * p.cols;
-#pragma unroll
-    for (u32 o = 0; o < 2; o++) {
-        of_w[o] = reinterpret_cast<const float*>(weight + min(output + here.lane() % 8 + 8 * o, p.outputs - 1) * p.row_bytes);
-    }
-    float sums[4][2] = {};
-    dependency_wait();
-#pragma unroll 2
-    for (u32 at = 8 * here.warp(); at < p.cols; at += 8 * SOME_WARPS) {
-        float4 a[4][2], b[2][2];
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) a[i][half] = read_four_before(of_x[i], at + 4 * half, p.cols);
-#pragma unroll
-            for (u32 o = 0; o < 2; o++) b[o][half] = read_four_before(of_w[o], at + 4 * half, p.cols);
-        }
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-#pragma unroll
-                for (u32 o = 0; o < 2; o++) add_products(sums[i][o], a[i][half], b[o][half]);
-            }
-        }
-    }
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-#pragma unroll
-        for (u32 o = 0; o < 2; o++) parts[here.warp() * SOME_SUMS + (2 * i + o) * 32 + here.lane()] = sums[i][o];
-    }
-    barrier();
-    u32 t = here.thread_x(), lane = t % 32;
-    if (t >= SOME_SUMS) return;
-    row += lane / 8 + 4 * (t / 64);
-    output += lane % 8 + 8 * (t / 32 % 2);
-    if (row >= p.rows || output >= p.outputs) return;
-    float sum = 0.0f;
-    for (u32 warp = 0; warp < SOME_WARPS; warp++) sum += parts[warp * SOME_SUMS + t];
-    y[row * p.y_stride + output] = sum + (bias == nullptr ? 0.0f : bias[output]);
-}
-
 // ---- Many rows. A block computes ROWS × OUTPUTS of Y, a lane four rows of two outputs. Columns go through shared memory in
-// steps, of which the next is on its way in registers.
+// steps, of which the next is on its way in registers. Blocks along the grid's z share the columns; Y has one place for each
+// share, in which rows follow one another (`gemm_sum.cu` adds them).
 #define ROWS 32
 #define OUTPUTS 32
 #define STEP 64
@@ -144,14 +83,14 @@ KERNEL_BOUNDED(gemm_f32_some, SOME_THREADS, 1)
 struct Copier {
     const float *x, *w;
     u64 w_stride;
-    u32 cols, rows, outputs, line, column;
+    u32 cols, end, rows, outputs, line, column;
 
-    // Zeros past the last row and column.
+    // Zeros past the last row and the share's last column.
     DEV void load(u32 first, float4 (&fours)[COPIES]) const {
 #pragma unroll
         for (u32 i = 0; i < COPIES; i++) {
             u32 row = line + i * (TILE_ROWS / COPIES), of_w = row - ROWS;
-            bool is_x = row < ROWS, there = first + column < cols && (is_x ? row < rows : of_w < outputs);
+            bool is_x = row < ROWS, there = first + column < end && (is_x ? row < rows : of_w < outputs);
             const float* from = is_x ? x + u64(row) * cols : w + of_w * w_stride;
             fours[i] = there ? read_four(from + first + column) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
@@ -171,13 +110,16 @@ KERNEL_BOUNDED(gemm_f32, THREADS, 4)
     u32 row = here.block_x() * ROWS, output = here.block_y() * OUTPUTS;
     const float* w = reinterpret_cast<const float*>(weight + output * p.row_bytes);
     u32 rows = min(p.rows - row, u32(ROWS)), outputs = min(p.outputs - output, u32(OUTPUTS));
-    Copier copier = {x + u64(row) * p.cols, w, p.row_bytes / sizeof(float), p.cols, rows, outputs,
+    const u32 share = here.block_z(), shares = here.grid_z(), steps = (p.cols + STEP - 1) / STEP;
+    const u32 begin = steps * share / shares * STEP, end = min(steps * (share + 1) / shares * STEP, p.cols);
+    y += u64(share) * p.rows * p.y_stride;
+    Copier copier = {x + u64(row) * p.cols, w, p.row_bytes / sizeof(float), p.cols, end, rows, outputs,
                      here.thread_x() / (STEP / 4), here.thread_x() % (STEP / 4) * 4};
     u32 own_row = here.warp() * 2 * LANE_ROWS + here.lane() / 16 * LANE_ROWS, own_output = here.lane() % 16;
     float sums[LANE_ROWS][LANE_OUTPUTS] = {};
     float4 next[COPIES];
-    copier.load(0, next);
-    for (u32 first = 0; first < p.cols; first += STEP) {
+    copier.load(begin, next);
+    for (u32 first = begin; first < end; first += STEP) {
         float* tile = reinterpret_cast<float*>(tiles) + first / STEP % 2 * (TILE_ROWS * STRIDE);
         // The step before last, whose place this takes, has been used by all who have passed the last barrier.
         copier.store(next, tile);

@@ -112,22 +112,34 @@ struct Steps {
     DEV u32 end() const { return end_chunk * CHUNK_STEPS; }
 };
 
-// Copies X, `x_box` neighbouring rows at a time. A stage of few copies is one warp's, so that what belongs to a stage is done once;
-// of more copies all warps have a share, since one starts a copy every 51 clocks. A copy's coordinates must be known to be
-// those of one lane: of others the compiler makes a loop over lanes, 28 instructions a copy.
+// The most warps of those that copy of which each can have stages to itself.
+DEV constexpr u32 owners() {
+    u32 most = STAGES < COPIERS ? STAGES : COPIERS;
+    while (STAGES % most != 0) most--;
+    return most;
+}
+
+// Whether a stage is copied by one warp, and not by all.
+DEV bool has_owner(const GemmParams& p) { return p.x_box > 1 || TOKENS <= 32; }
+
+// Copies X, `x_box` neighbouring rows at a time. A stage of few copies is one warp's, so that what belongs to a stage is done once,
+// and always the same warp's: another could not tell a stage that has been emptied from one that was filled two rounds ago.
+// Many copies are shared by all warps, since one starts a copy every 51 clocks. A copy's coordinates must be known to be those of
+// one lane: of others the compiler makes a loop over lanes, 28 instructions a copy.
 DEV void copy_columns(const Stages& stages, const Items& items, const Steps& steps, const TensorMap& x, u32* y_of, const u32* ids,
                       const u32* pairs, u32* flag, const GemmParams& p) {
-    constexpr u32 ROUNDS = TOKENS / 32, AT_ONCE = 4, FEW = 16;
+    constexpr u32 ROUNDS = TOKENS / 32, AT_ONCE = 4, OWNERS = owners();
     const u32 count = steps.end() - steps.first(), warp = warp_largest(here.warp()) - WARPS;
+    const bool is_owner = has_owner(p);
+    if (is_owner && warp >= OWNERS) return;
     // Steps of the items before, and items.
     u32 before = 0, number = 0;
     for (u32 index = here.block_x(); index < items.end; index += here.grid_x(), number++, before += count) {
         const Item item = items.at(index);
         const u32 all = warp_largest((item.count + p.x_box - 1) / p.x_box);
-        const bool is_few = all <= FEW;
         // The warp's first step and copy of the item, and from each to the next.
         u32 step = 0, first = warp, by = 1, stride = COPIERS;
-        if (is_few) step = (warp + COPIERS - before % COPIERS) % COPIERS, first = 0, by = COPIERS, stride = 1;
+        if (is_owner) step = (warp + OWNERS - before % OWNERS) % OWNERS, first = 0, by = OWNERS, stride = 1;
         if (step >= count) continue;
         u32 own[ROUNDS];
 #pragma unroll
@@ -141,15 +153,13 @@ DEV void copy_columns(const Stages& stages, const Items& items, const Steps& ste
             mbarrier_wait(&stages.empty[stage], (before + step) / STAGES & 1 ^ 1);
             u8* to = stages.memory + stage * X_STAGE + first * p.x_box * X_ROW;
             u64* full = &stages.full[stage];
-            if (first == 0) {
-                // No warp still writes the tile that was there: it would not have released its last stages.
-                if (step == 0) {
-                    for (u32 i = here.lane(); i < TOKENS; i += 32)
-                        y_of[number % KNOWN_TILES * TOKENS + i] = line_of(i, item.first, item.count, ids, pairs, flag, p).y;
-                }
-                warp_barrier();
-                if (is_elected()) mbarrier_arrive_expect_tx(full, all * p.x_box * X_ROW);
+            // No warp still writes the tile that was there: it would not have released its last stages.
+            if (step == 0 && first == 0) {
+                for (u32 i = here.lane(); i < TOKENS; i += 32)
+                    y_of[number % KNOWN_TILES * TOKENS + i] = line_of(i, item.first, item.count, ids, pairs, flag, p).y;
             }
+            warp_barrier();
+            if (is_elected()) mbarrier_arrive_expect_tx(full, copies * p.x_box * X_ROW);
 #pragma unroll
             for (u32 r = 0; r < ROUNDS; r++) {
 #pragma unroll 1
@@ -344,7 +354,7 @@ KERNEL_BOUNDED(gemm_wgmma, THREADS, 1)
         y += u64(share) * p.y_rows * p.y_stride;
     }
     if (here.thread_x() < STAGES) {
-        mbarrier_init(&full[here.thread_x()], 1);
+        mbarrier_init(&full[here.thread_x()], has_owner(p) ? 1 : COPIERS);
         mbarrier_init(&empty[here.thread_x()], WARPS);
     }
     // Rows of a tile that are missing are multiplied too; nothing of them is written.

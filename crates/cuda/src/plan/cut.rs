@@ -121,7 +121,10 @@ impl Cut {
         let known = self.tokens * size_of::<u32>();
         let stage = self.stage_bytes(format) + known + 16;
         let most = MULTIPROCESSOR_SHARED / self.blocks - BLOCK_SHARED - STAGES_ALIGNMENT - known;
-        (most.saturating_sub(self.weight_bytes(format, chunks)) / stage).clamp(1, self.stages)
+        let fit = (most.saturating_sub(self.weight_bytes(format, chunks)) / stage).clamp(1, self.stages);
+        // Each stage is copied by one warp, always the same: of five stages and four warps, one warp would copy all.
+        let owners = |stages: usize| (1..=self.copiers).rev().find(|warps| stages.is_multiple_of(*warps)).unwrap_or(1);
+        (1..=fit).rev().find(|&stages| 2 * owners(stages) >= stages.min(self.copiers)).unwrap_or(fit)
     }
 
     /// Chunks of a warp's weights in shared memory.
@@ -176,7 +179,8 @@ impl Cut {
         let mut defines: Vec<_> = numbers.into_iter().map(|(name, value)| (name, value.to_string())).collect();
         let planes: Vec<_> = plane_bytes(format).iter().map(usize::to_string).collect();
         defines.push(("PLANE_BYTES", planes.join(",")));
-        let more = [("STAGED_ROW", self.staged_row(format)), ("CHUNKS", self.chunks(format)), ("COPIERS", self.copiers)];
+        let more =
+            [("STAGED_ROW", self.staged_row(format)), ("CHUNKS", self.chunks(format)), ("COPIERS", self.copiers)];
         defines.extend(more.map(|(name, value)| (name, value.to_string())));
         defines
     }

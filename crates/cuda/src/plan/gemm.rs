@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::cut::{Cut, TILE_ROWS};
+use super::pairs::SMALL_TILE_ROWS;
 use super::shape::Shape;
 use super::thresholds::Thresholds;
 use crate::family::Family;
@@ -140,7 +141,9 @@ impl GemmPlan {
             (Variant::Plain | Variant::SharedColumns, _) => [0, 0],
         };
         // Rows that lie apart are a copy each, which limits tiles of many.
-        let gathers = cut.family == Family::Wgmma && shape.has_spare && shape.tile_rows >= TILE_ROWS;
+        let apart =
+            shape.has_spare && shape.tile_rows >= TILE_ROWS || shape.has_ids && shape.problem.rows > SMALL_TILE_ROWS;
+        let gathers = cut.family == Family::Wgmma && apart;
         Self { cut, shares, gathers, variant, is_rounded: shape.is_rounded, kinds }
     }
 

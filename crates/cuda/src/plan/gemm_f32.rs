@@ -1,6 +1,7 @@
 //! The kernel of `gemm_f32.cu` that multiplies f32 weights with many rows.
 
 use super::card::Card;
+use super::gemm::share_bytes;
 use super::shape::Shape;
 use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::ProductEpilogue;
@@ -18,11 +19,12 @@ pub(crate) struct GemmF32Plan {
     pub(crate) rows: u32,
     pub(crate) outputs: u32,
     pub(crate) threads: u32,
+    /// Blocks that share the columns of their outputs: of the second kernel, the most.
+    pub(crate) shares: usize,
 }
 
-const MANY: GemmF32Plan = GemmF32Plan { entry: "gemm_f32", rows: 32, outputs: 32, threads: 128 };
-const SOME: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_some", rows: 16, outputs: 16, threads: 512 };
-const FEW: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_few", rows: 8, outputs: 4, threads: 256 };
+const FEW: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_few", rows: 8, outputs: 4, threads: 256, shares: 1 };
+const MANY: GemmF32Plan = GemmF32Plan { entry: "gemm_f32", rows: 32, outputs: 32, threads: 128, shares: 8 };
 
 /// Every unit of a plan.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
@@ -39,12 +41,17 @@ impl GemmF32Plan {
             return None;
         }
         let thresholds = card.thresholds();
-        let [few, some, many] = thresholds.f32_rows;
-        let kernels = [(many, MANY), (some, SOME), (few, FEW)];
+        let [few, many] = thresholds.f32_rows;
+        let kernels = [(many, MANY), (few, FEW)];
         let serves = |(fewest, kernel): &(usize, Self)| {
             shape.problem.rows >= *fewest && shape.outputs.div_ceil(kernel.outputs as usize) <= GRID_Y
         };
-        kernels.into_iter().find(serves).map(|(_, kernel)| kernel)
+        let kernel = kernels.into_iter().find(serves).map(|(_, kernel)| kernel)?;
+        let blocks =
+            shape.problem.rows.div_ceil(kernel.rows as usize) * shape.outputs.div_ceil(kernel.outputs as usize);
+        let most = (card.multiprocessors / blocks.max(1)).clamp(1, kernel.shares);
+        let fit = |shares: &usize| share_bytes(shape.problem.rows, shape.outputs, *shares).is_some();
+        Some(Self { shares: (2..=most).rev().find(fit).unwrap_or(1), ..kernel })
     }
 
     pub(crate) fn file(&self) -> &'static str {

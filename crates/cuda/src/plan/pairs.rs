@@ -9,7 +9,7 @@ use crate::options::Choice;
 /// Rows of the smallest full tile of [`gristmill_kernels::groups::Groups`], which is for `gemm_int8.cu`.
 pub(crate) const LEAST_TILE_ROWS: usize = TILE;
 /// Rows of a full tile where `gemm.cu` multiplies 32 rows at once.
-const SMALL_TILE_ROWS: usize = 32;
+pub(super) const SMALL_TILE_ROWS: usize = 32;
 /// Rows of a full tile for `gemm_wgmma.cu`.
 const LARGE_TILE_ROWS: usize = 128;
 

@@ -1,6 +1,6 @@
 //! A product as far as plans depend on it.
 
-use crate::gather_pairs;
+use crate::gather_rows;
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_kernels::act::{ActReader, Precision};
@@ -103,7 +103,7 @@ impl Shape {
             tile_rows,
             epilogue: product.epilogue,
             is_rounded: product.rounded,
-            has_spare: product.spare.is_some_and(|memory| gather_pairs::fits(product, memory)),
+            has_spare: product.spare.is_some_and(|memory| gather_rows::fits(product, memory)),
         }
     }
 

@@ -19,9 +19,9 @@ pub(super) struct Thresholds {
     /// faster than `gemv.cu`.
     pub(super) gemm_rows: usize,
     pub(super) gemm_pairs: usize,
-    /// Rows of X from which on `gemm_f32_few` is faster than `gemv.cu`, which reads all weights for every four, then
-    /// `gemm_f32_some`, then `gemm_f32`.
-    pub(super) f32_rows: [usize; 3],
+    /// Rows of X from which on `gemm_f32_few` is faster than `gemv.cu`, which reads all weights for every four, and then
+    /// `gemm_f32`.
+    pub(super) f32_rows: [usize; 2],
     /// Rows of X, and pairs for each of the experts, from which on `gemm_int8_tile.cu` replaces `gemm_int8.cu`. Above both
     /// ranges of `gemm_int8.cu`, so only a backend that takes int8 for any number of rows uses it.
     pub(super) int8_tile_rows: usize,
@@ -85,7 +85,7 @@ const HOPPER: Thresholds = Thresholds {
     int8_quarter_pairs: 2..24,
     gemm_rows: 5,
     gemm_pairs: 3,
-    f32_rows: [5, 64, 2048],
+    f32_rows: [5, 96],
     int8_tile_rows: 32,
     int8_tile_pairs: 16,
     small_tile_pairs: 24,

@@ -56,7 +56,8 @@ fn gate_up_product<T>(
 ) -> Result<T> {
     let Experts { route, weights, x, scratch, .. } = call;
     let bias = |values| Some(Bias { values, first: 0, matrix: gate.rows });
-    let rows = RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k, order: PairOrder::YByExpert };
+    let rows =
+        RowSelection::Pairs { groups: scratch.groups, pairs_per_row: route.routing.top_k, order: PairOrder::YByExpert };
     then(&Product {
         up: Some(up),
         biases: weights.gate_up_bias.map_or([None; 2], |both| both.map(bias)),
