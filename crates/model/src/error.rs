@@ -125,6 +125,14 @@ pub enum Error {
         /// Its value.
         value: f32,
     },
+    /// An order of the columns of a matrix is none.
+    #[error("tensor {}: the order of columns {problem}; convert the model again", Name(.name))]
+    ColumnOrder {
+        /// The tensor.
+        name: String,
+        /// What is wrong, as a phrase that follows "the order of columns".
+        problem: &'static str,
+    },
     /// The file has a weight that the architecture does not use. Without it, the model would be another one.
     #[error(
         "tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported",

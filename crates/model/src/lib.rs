@@ -60,6 +60,7 @@ pub use notice::Notice;
 pub use placement::{Placed, PlacementNote, place, place_experts};
 pub use plan::Plan;
 pub use program::forced::ForcedExperts;
+pub use program::tensors::column_order;
 pub use program::uses::{TensorReads, TensorUse};
 pub use reranker::Reranker;
 pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};

@@ -7,6 +7,7 @@
 //! - [`Tensors`] lists the weights to check ([`crate::weights`]) and to load.
 //! - [`forced`] replaces the choices of routers.
 //! - [`fuse`] rewrites adjacent nodes as the compositions of [`gristmill_kernels::ops`].
+//! - [`reorder`] gathers the inputs of matrices whose columns are in another order.
 //! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
 //! - [`replay`] finds what computes states of fixed size, and its inputs.
@@ -25,6 +26,7 @@
 //! | --- | --- |
 //! | `tensors.rs` | which tensors are checked, counted and loaded |
 //! | `fuse.rs` | rewrites of adjacent nodes as compositions: one launch if a backend fuses them |
+//! | `reorder.rs` | which inputs are gathered, because the columns of a matrix are in another order |
 //! | `place.rs` | which memory the experts are in |
 //! | `readers.rs` | which products read an activation |
 //! | `replay.rs` | what computes states of fixed size, and which of its inputs a pass keeps |
@@ -53,6 +55,7 @@ mod fuse;
 pub(crate) mod node;
 mod place;
 mod readers;
+mod reorder;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scratch;
@@ -87,6 +90,8 @@ ids! {
     VectorId;
     /// A number among the weights: [`Tensors::scalars`].
     ScalarId;
+    /// An order of columns among the weights: [`Tensors::orders`].
+    OrderId;
     /// A value of f32 rows: [`Program::rows`].
     RowsId;
     /// A value of prepared activations: [`Program::acts`].

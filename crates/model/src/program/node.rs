@@ -2,7 +2,7 @@
 
 use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, Epilogue, GateKind, Routing, Temperature, Window};
 
-use super::{ActId, Columns, Factor, GroupsId, MatrixId, RowsId, VectorId};
+use super::{ActId, Columns, Factor, GroupsId, MatrixId, OrderId, RowsId, VectorId};
 
 /// An operation of a forward pass, with the name that it has in the kernels. [`fuse`](super::fuse) makes `NormAct`,
 /// `NormMatmul`, `AddNorm`, `AddNormAct` and `AddNorms` of simpler nodes; the builder emits all others.
@@ -145,6 +145,12 @@ pub(crate) enum Node {
     Copy {
         x: Columns,
         out: Columns,
+    },
+    /// out = x, with the columns in another order.
+    GatherColumns {
+        x: RowsId,
+        order: OrderId,
+        out: RowsId,
     },
     /// The (token, head) pairs of all tokens, sorted by head.
     GroupHeads {
@@ -389,6 +395,7 @@ impl Node {
             Node::Prepare { x, act } => with(&[*x], &[*act]),
             Node::PrepareColumns { x, act } => with(&[x.rows], &[*act]),
             Node::Copy { x, out } => rows(&[x.rows, out.rows]),
+            Node::GatherColumns { x, out, .. } => rows(&[*x, *out]),
             Node::GroupHeads { groups, .. } => Values { groups: vec![*groups], ..Values::default() },
             Node::HeadMatmul { x, groups, out, .. } => Values { groups: vec![*groups], ..with(&[out.rows], &[*x]) },
             Node::LatentWrite { rows, queries, plain, rotated, .. } => {
@@ -448,6 +455,17 @@ impl Node {
                 vec![Product { weight, act: x, kind: ProductKind::Experts { top_k } }]
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// The activations of a dense product, or of the first product of experts.
+    pub(crate) fn input_mut(&mut self) -> Option<(MatrixId, &mut ActId)> {
+        match self {
+            Node::Matmul { weight, act, .. }
+            | Node::OutputMatmul { weight, act, .. }
+            | Node::GateUp { weight, x: act, .. } => Some((*weight, act)),
+            Node::Experts(experts) => Some((experts.gate_up, &mut experts.x)),
+            _ => None,
         }
     }
 

@@ -7,9 +7,9 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::ops::{
     Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
-    GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply, MultiplyAct, NormAct,
-    NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route, RouteAndGroup, Scale,
-    SoftCap,
+    GatherColumns, GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
+    MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route,
+    RouteAndGroup, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
@@ -303,6 +303,12 @@ impl<'a> Pass<'a> {
             Node::Copy { x, out } => {
                 let (from, mut to) = (s.rows(x.rows), s.rows_mut(out.rows));
                 b.run(CopyRows { x: self.columns(x, &from)?, out: self.columns_mut(out, &mut to)? })?
+            }
+            Node::GatherColumns { x, order, out } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(out));
+                let (x, out) = (self.token_view(x, &from)?, self.token_view_mut(out, &mut to)?);
+                let order = w.order(order);
+                b.run(GatherColumns { x, order: order.view(order.len(), 1)?, out })?
             }
             Node::GroupHeads { heads, groups } => {
                 let ids = s.head_ids(self.tokens, heads)?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::{Location, Role};
 
-use super::{MatrixId, ScalarId, VectorId};
+use super::{MatrixId, OrderId, ScalarId, VectorId};
 
 /// All weights of a model.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Tensors {
     pub(crate) scalars: Vec<TensorSpec>,
     /// Tensors that the host reads.
     hosts: Vec<TensorSpec>,
+    /// Orders of columns. All tensors of one are equal.
+    pub(crate) orders: Vec<Vec<TensorSpec>>,
     /// All weights in the order of the forward pass.
     order: Vec<WeightId>,
     /// `rope_freqs.weight`, if the model has it.
@@ -31,6 +33,7 @@ enum WeightId {
     Scalar(ScalarId),
     /// A tensor that the host reads: its index in `hosts`.
     Host(usize),
+    Order(OrderId),
 }
 
 /// A matrix: the rows of its tensors, one tensor after another.
@@ -123,6 +126,13 @@ impl Tensors {
         self.hosts.push(tensor);
     }
 
+    pub(crate) fn add_order(&mut self, tensors: Vec<TensorSpec>) -> OrderId {
+        self.orders.push(tensors);
+        let id = OrderId(self.orders.len() - 1);
+        self.order.push(WeightId::Order(id));
+        id
+    }
+
     /// All tensors in the order of the forward pass.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TensorSpec> {
         self.since(0)
@@ -140,8 +150,14 @@ impl Tensors {
             WeightId::Vector(id) => self.vectors[id.0].tensors(),
             WeightId::Scalar(id) => std::slice::from_ref(&self.scalars[id.0]),
             WeightId::Host(at) => std::slice::from_ref(&self.hosts[at]),
+            WeightId::Order(id) => self.orders[id.0].as_slice(),
         })
     }
+}
+
+/// The name of the tensor with the order of the columns of a matrix of this name.
+pub fn column_order(matrix: &str) -> String {
+    format!("{}.column_order", matrix.strip_suffix(".weight").unwrap_or(matrix))
 }
 
 impl VectorSpec {
@@ -203,6 +219,12 @@ impl TensorSpec {
             Some(Heads { count, transposed: false }) => (count, rows / count.max(1), dim(0)),
             Some(Heads { count, transposed: true }) => (count, dim(0), rows / count.max(1)),
         }
+    }
+
+    /// The order of the columns of a matrix, which a file can have: for each column the input that it is multiplied with.
+    pub(crate) fn column_order(&self) -> TensorSpec {
+        let columns = self.shape.first().map_or(0, |&columns| columns as usize);
+        TensorSpec::new(column_order(&self.name), &[columns])
     }
 
     /// The format in which the tensor is loaded. Blocks cannot be transposed, so what is neither F32 nor BF16 becomes F16,

@@ -19,9 +19,14 @@ fn names(part: &Part) -> Vec<String> {
 }
 
 fn program(tiny: &Tiny) -> Program {
+    ModelInfo::read(&tiny.file(&mut Random(7))).expect("a good model");
+    program_of(tiny)
+}
+
+/// The program of a model whose tensors may have bad values.
+fn program_of(tiny: &Tiny) -> Program {
     let file = tiny.file(&mut Random(7));
-    let info = ModelInfo::read(&file).expect("a good model");
-    build(&info.spec, &file)
+    build(&family::spec(&family::Source::new(&file)).expect("a good spec"), &file)
 }
 
 /// What a backend can run as one launch is one node.
@@ -30,6 +35,27 @@ fn layers_are_compositions() {
     let of = |tiny: Tiny| names(&program(&tiny).layers[1]);
     assert_eq!(of(Tiny::llama()), ["NormMatmul", "Attend", "Matmul", "NormAct", "GateUp", "Matmul"]);
     assert_eq!(of(Tiny::qwen3moe()), ["NormMatmul", "Attend", "Matmul", "NormMatmul", "Experts"]);
+}
+
+/// The input of a matrix with an order of columns is gathered once, and the activations that only it read are not prepared.
+#[test]
+fn inputs_are_gathered_for_matrices_with_an_order_of_columns() {
+    let mut tiny = Tiny::llama();
+    ["attn_q", "attn_k", "attn_v"].iter().for_each(|name| tiny.tensor(&format!("blk.0.{name}.column_order"), &[48]));
+    tiny.tensor("blk.0.ffn_down.column_order", &[80]);
+    tiny.tensor("blk.1.attn_output.column_order", &[48]);
+    let program = program_of(&tiny);
+    let attention = ["RmsNorm", "GatherColumns", "Prepare", "Matmul", "Attend", "Matmul"];
+    let mlp = ["NormAct", "GateUp", "GatherColumns", "Prepare", "Matmul"];
+    assert_eq!(names(&program.layers[1]), [&attention[..], &mlp[..]].concat());
+    let attention = ["NormMatmul", "Attend", "GatherColumns", "Prepare", "Matmul"];
+    assert_eq!(names(&program.layers[2]), [&attention[..], &["NormAct", "GateUp", "Matmul"]].concat());
+    assert_eq!(program.tensors.orders.len(), 3);
+    // Experts of a layer with one order, and a router that reads the same input as it is.
+    let mut tiny = Tiny::qwen3moe();
+    ["ffn_gate_exps", "ffn_up_exps"].iter().for_each(|name| tiny.tensor(&format!("blk.0.{name}.column_order"), &[64]));
+    let expected = ["NormMatmul", "Attend", "Matmul", "NormAct", "GatherColumns", "Prepare", "Matmul", "Experts"];
+    assert_eq!(names(&program_of(&tiny).layers[1]), expected);
 }
 
 /// The activations of a product's input are read by that product; those of the output matrix have no named reader.

@@ -58,6 +58,7 @@ impl Program {
             }
         }
         let vectors = self.tensors.vectors.iter().flat_map(|vector| vector.tensors()).chain(&self.tensors.scalars);
+        let vectors = vectors.chain(self.tensors.orders.iter().flatten());
         let reads = TensorReads::Vector;
         uses.extend(vectors.map(|it| TensorUse { tensor: it.name.clone(), elements: it.elements(), reads }));
         uses

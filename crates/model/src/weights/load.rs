@@ -11,7 +11,7 @@ use super::outer_scale::{scale_of, with_scales};
 use super::streamed::OpenFiles;
 use super::transposed::transposed;
 use super::{TensorSpec, Tensors, Weights, find};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::program::tensors::{MatrixSpec, VectorSpec};
 
 /// Loads all weights. `progress` gets the bytes of each tensor read from the file; its error ends loading.
@@ -34,6 +34,7 @@ pub(crate) fn load(
             .iter()
             .map(|tensor| Ok(load.values(std::slice::from_ref(tensor))?.first().copied().unwrap_or(1.0)))
             .collect::<Result<_>>()?,
+        orders: tensors.orders.iter().map(|order| load.order(order)).collect::<Result<_>>()?,
         rope_factors,
         long_rope_factors,
     })
@@ -150,6 +151,29 @@ impl Load<'_> {
             Some(scale) => Some((scale, self.decoded(&TensorSpec::new(scale.name.clone(), &[experts]))?)),
         };
         files.tensor(self.file, needed, scale)
+    }
+
+    /// An order of columns, which all tensors have.
+    fn order(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<u32>> {
+        let mut order: Option<Vec<u32>> = None;
+        for needed in tensors {
+            let values = self.decoded(needed)?;
+            let columns: Vec<u32> = values.iter().map(|&value| value as u32).collect();
+            let mut sorted = values.clone();
+            sorted.sort_unstable_by(f32::total_cmp);
+            let name = || needed.name.clone();
+            if sorted.iter().enumerate().any(|(column, &value)| value != column as f32) {
+                return Err(Error::ColumnOrder { name: name(), problem: "is not each column once" });
+            }
+            if order.replace(columns.clone()).is_some_and(|before| before != columns) {
+                return Err(Error::ColumnOrder { name: name(), problem: "differs within a matrix" });
+            }
+        }
+        self.done(tensors)?;
+        let order = order.unwrap_or_default();
+        let mut buffer = self.backend.alloc::<u32>(order.len(), "an order of columns")?;
+        self.backend.upload(&order, &mut buffer)?;
+        Ok(buffer)
     }
 
     fn vector(&mut self, vector: &VectorSpec) -> Result<Buffer<f32>> {

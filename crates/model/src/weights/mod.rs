@@ -16,7 +16,7 @@ use gristmill_kernels::weight::Weight;
 
 use crate::error::{Error, Result};
 use crate::program::tensors::{TensorSpec, Tensors};
-use crate::program::{MatrixId, ScalarId, VectorId};
+use crate::program::{MatrixId, OrderId, ScalarId, VectorId};
 use crate::rope;
 use crate::spec::{LayerSpec, ModelSpec, RopeScaling};
 
@@ -29,6 +29,7 @@ pub(crate) struct Weights {
     matrices: Vec<Weight>,
     vectors: Vec<Buffer<f32>>,
     scalars: Vec<f32>,
+    orders: Vec<Buffer<u32>>,
     rope_factors: Option<VectorId>,
     long_rope_factors: Option<[VectorId; 2]>,
 }
@@ -44,6 +45,10 @@ impl Weights {
 
     pub(crate) fn scalar(&self, id: ScalarId) -> f32 {
         self.scalars[id.0]
+    }
+
+    pub(crate) fn order(&self, id: OrderId) -> &Buffer<u32> {
+        &self.orders[id.0]
     }
 
     /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer

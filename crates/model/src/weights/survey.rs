@@ -147,6 +147,8 @@ pub(crate) fn survey(
         };
         found.vectors = found.vectors.saturating_add(elements.saturating_mul(size_of::<f32>() as u64));
     }
+    let columns = tensors.orders.iter().filter_map(|order| Some(order.first()?.elements()));
+    found.vectors = columns.fold(found.vectors, |all, columns| all.saturating_add(4 * columns));
     let unused = |tensor: &&TensorInfo| !(seen.contains(tensor.name.as_str()) || leaves_out(&tensor.name));
     match file.tensors().iter().find(unused) {
         None => Ok(found),

@@ -1,6 +1,7 @@
 //! The model runner: tiny random models on the reference and on every CPU level, hostile metadata, limits.
 
 mod channels;
+mod columns;
 mod disk;
 mod fused;
 mod gemma4;

@@ -154,6 +154,7 @@ impl Builder<'_> {
             replay,
             slots,
         };
+        program.reorder_inputs(self.file);
         program.finish();
         program.replay = program.find_replay();
         program.slots = Arc::new(program.find_slots());
