@@ -38,7 +38,9 @@ impl<'a, W: Write> Encoder<'a, W> {
     pub(super) fn write(&mut self, tensor: &OutputTensor, scales: u64) -> Result<(), EncodeError> {
         match &tensor.source {
             Source::Values(values) => self.out.write(Format::F32, bytemuck::cast_slice(values)),
-            Source::Tensors { parts, format: Format::NVFP4_SCALED, rows } if scales > 0 => self.split(parts, rows),
+            Source::Tensors { parts, format: Format::NVFP4_SCALED, rows } if scales > 0 => {
+                self.split(parts, rows, scales as usize)
+            }
             Source::Tensors { parts, format, rows } if scales > 0 => self.scaled(parts, rows, *format, scales as usize),
             Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
                 match part {
@@ -78,8 +80,9 @@ impl<'a, W: Write> Encoder<'a, W> {
     }
 
     /// Writes the blocks of matrices that have a scale each, and then the scales.
-    fn split(&mut self, parts: &[Stored], rows: &RowPlan) -> Result<(), EncodeError> {
-        let (mut scales, mut blocks) = (Vec::with_capacity(parts.len()), Vec::new());
+    fn split(&mut self, parts: &[Stored], rows: &RowPlan, count: usize) -> Result<(), EncodeError> {
+        let (mut scales, mut blocks) = (Vec::with_capacity(count), Vec::new());
+        let of_part = (count / parts.len().max(1)).max(1);
         for part in parts {
             let mut scale = 1f32;
             self.gather(part, rows, 0..rows.count, Format::NVFP4_SCALED, &mut |out, data| {
@@ -91,7 +94,8 @@ impl<'a, W: Write> Encoder<'a, W> {
                 }
                 out.write(Format::NVFP4, &blocks)
             })?;
-            scales.push(scale);
+            // All matrices of a stack have one scale.
+            scales.extend(std::iter::repeat_n(scale, of_part));
             part.done(self.checkpoint);
         }
         self.out.write(Format::F32, bytemuck::cast_slice(&scales))

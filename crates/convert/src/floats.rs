@@ -21,6 +21,22 @@ pub(super) enum FloatMode {
     Nvfp4,
 }
 
+/// How a stack of matrices is stored column after column, as ModelOpt leaves experts: `matrices × bytes of a row ×
+/// outputs`. Codes that share a byte are neighbours of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transposed {
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+}
+
+impl Transposed {
+    /// The bytes of row `row`, counted over all matrices, of which each has `bytes`.
+    fn row(self, data: &[u8], row: usize, bytes: usize) -> Vec<u8> {
+        let first = row / self.outputs * bytes * self.outputs + row % self.outputs;
+        (0..bytes).map(|byte| data.get(first + byte * self.outputs).copied().unwrap_or_default()).collect()
+    }
+}
+
 /// A matrix, or a stack of them, in such a mode. A scale is a byte for each group of columns.
 #[derive(Clone)]
 pub(super) struct FloatCodes {
@@ -29,6 +45,8 @@ pub(super) struct FloatCodes {
     pub(super) mode: FloatMode,
     /// The scale of the whole matrix.
     pub(super) outer: Option<f32>,
+    /// If codes and scales are stored column after column.
+    pub(super) transposed: Option<Transposed>,
 }
 
 /// A matrix of E4M3 numbers with a scale for each block of rows and columns; blocks are cut at the edges of each part.
@@ -46,6 +64,8 @@ pub(super) struct BlockScaled {
     pub(super) parts: usize,
     /// Rows of a part.
     pub(super) rows: usize,
+    /// If the codes are stored column after column.
+    pub(super) transposed: Option<Transposed>,
 }
 
 /// The values of E2M1 codes; bit 3 is the sign.
@@ -129,7 +149,7 @@ impl FloatCodes {
     }
 
     /// Appends elements in `format`, one that [`FloatCodes::format`] returns or F32; `first` and `count` are multiples
-    /// of the format's blocks.
+    /// of the format's blocks, and of a row if the codes are transposed.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,
@@ -139,6 +159,16 @@ impl FloatCodes {
         out: &mut Vec<u8>,
     ) {
         let (codes, scales) = (checkpoint.data(&self.codes), checkpoint.data(&self.scales));
+        let Some(transposed) = self.transposed else { return self.append_of(codes, scales, first, count, format, out) };
+        let inputs = transposed.inputs;
+        for row in first / inputs..(first + count) / inputs {
+            let codes = transposed.row(codes, row, inputs * self.mode.bits() / 8);
+            let scales = transposed.row(scales, row, inputs / self.mode.group());
+            self.append_of(&codes, &scales, 0, inputs, format, out);
+        }
+    }
+
+    fn append_of(&self, codes: &[u8], scales: &[u8], first: usize, count: usize, format: Format, out: &mut Vec<u8>) {
         let (group, end) = (self.mode.group(), first + count);
         let scale = |at: usize| scales.get(at / group).copied().unwrap_or(NAN_E8M0);
         match format {
@@ -188,7 +218,7 @@ impl BlockScaled {
     }
 
     /// Appends elements in `format`, F32 or BF16, or the one of [`BlockScaled::format`]; then `first` and `count` are
-    /// multiples of its blocks.
+    /// multiples of its blocks, and of a row if the codes are transposed.
     pub(super) fn append(
         &self,
         checkpoint: &Checkpoint,
@@ -209,7 +239,11 @@ impl BlockScaled {
             let _ = scales.get(block * bytes..).and_then(|rest| self.numbers.decode(rest.get(..bytes)?, &mut scale));
             // What the row has of the block.
             let run = (of_columns - column % of_columns).min(self.columns - column).min(end - at);
-            let codes = codes.get(at..at + run).unwrap_or_default();
+            let of_row = self.transposed.map(|transposed| transposed.row(codes, row, self.columns));
+            let codes = match &of_row {
+                Some(codes) => &codes[column..column + run],
+                None => codes.get(at..at + run).unwrap_or_default(),
+            };
             if format == Format::FP8_64 {
                 for codes in codes.as_chunks::<{ fp8::BLOCK }>().0 {
                     let start = out.len();

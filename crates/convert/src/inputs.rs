@@ -5,7 +5,7 @@ use gristmill_kernels::format::Format;
 
 use super::error::ConvertError;
 use super::family::{How, Layout, Rule};
-use super::floats::{BlockScaled, FloatCodes};
+use super::floats::{BlockScaled, FloatCodes, Transposed};
 use super::mlx::{Affine, Mode, Scaled, Target};
 use super::rows::Stored;
 use super::tensors::Planner;
@@ -16,7 +16,7 @@ const SCALES: &str = "_scales";
 
 /// The type of a matrix in FP8, and the suffixes of the names of its scales.
 pub(super) const FP8: &str = "F8_E4M3";
-const FP8_SCALES: [&str; 2] = ["_scale_inv", "_scale"];
+const FP8_SCALES: [&str; 3] = ["_scale_inv", "_scale", "_weight_scale"];
 /// An input of an output tensor; its shape has the outermost dimension first.
 pub(super) struct Input {
     pub(super) stored: Stored,
@@ -77,7 +77,7 @@ impl<'a> Planner<'a, '_> {
                 (affine.format(checkpoint, target, columns)?, Stored::Affine(Box::new(affine)))
             }
             (Mode::Floats(mode), _) if scales.dtype == "U8" => {
-                let floats = FloatCodes { codes, scales, mode, outer: None };
+                let floats = FloatCodes { codes, scales, mode, outer: None, transposed: None };
                 (floats.format(checkpoint, target, columns)?, Stored::Floats(Box::new(floats)))
             }
             _ => return Err(wrong_dtype(&scales, "U8")),
@@ -89,7 +89,7 @@ impl<'a> Planner<'a, '_> {
     fn fp8(&mut self, rule: &Rule, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
         let block = match self.quantization.fp8.filter(|_| codes.dtype == FP8) {
             None => return Ok(None),
-            Some(Scaled::Matrix) => return self.fp8_matrices(codes).map(Some),
+            Some(Scaled::Matrix) => return self.fp8_matrices(codes, Layout::Rows).map(Some),
             Some(Scaled::Block(block)) => block,
         };
         let (stack, rows, columns) = match *codes.shape.as_slice() {
@@ -101,7 +101,7 @@ impl<'a> Planner<'a, '_> {
         // In compressed-tensors other modules may have other scales.
         let is_of_rows = [1, rows].contains(&(scales.shape.iter().product::<u64>() / stack.unwrap_or(1)));
         if self.quantization.packed.is_some() && is_of_rows {
-            return self.fp8_matrices(codes).map(Some);
+            return self.fp8_matrices(codes, Layout::Rows).map(Some);
         }
         let numbers = float(&scales)?;
         let [of_rows, of_columns] = block.map(|size| size as u64);
@@ -125,7 +125,8 @@ impl<'a> Planner<'a, '_> {
         let parts = ranks * stack.unwrap_or(1) as usize;
         let columns = columns as usize;
         let rows = of_part as usize;
-        let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts, rows };
+        let blocks =
+            BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts, rows, transposed: None };
         Ok(Some(self.fp8_input(codes, blocks)))
     }
 
@@ -139,11 +140,12 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Finds the scale of a matrix in FP8 or of each of its rows, or those of a stack of matrices.
-    fn fp8_matrices(&mut self, codes: &Tensor) -> Result<Input, ConvertError> {
+    fn fp8_matrices(&mut self, codes: &Tensor, layout: Layout) -> Result<Input, ConvertError> {
         let (&[rows, columns] | &[_, rows, columns]) = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is no matrix, and no stack of them"));
         };
         let count = codes.shape.iter().product::<u64>() / (rows * columns);
+        let [rows, columns] = if layout == Layout::Columns { [columns, rows] } else { [rows, columns] };
         let scales = self.fp8_scales(codes)?;
         let scales_there = scales.shape.iter().product::<u64>();
         if ![1, count, count * rows].contains(&scales_there) {
@@ -154,6 +156,7 @@ impl<'a> Planner<'a, '_> {
             return Err(wrong_shape(&scales.name, &scales.shape, expected));
         }
         let (rows, columns) = (rows as usize, columns as usize);
+        let transposed = (layout == Layout::Columns).then_some(Transposed { inputs: columns, outputs: rows });
         // One scale may be that of all matrices.
         let of_rows = match scales_there {
             1 => rows * count as usize,
@@ -162,7 +165,7 @@ impl<'a> Planner<'a, '_> {
         };
         let numbers = float(&scales)?;
         let (block, rows) = ([of_rows, columns], rows * count as usize);
-        let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts: 1, rows };
+        let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts: 1, rows, transposed };
         Ok(self.fp8_input(codes, blocks))
     }
 
@@ -172,7 +175,12 @@ impl<'a> Planner<'a, '_> {
             Target::File => Format::BF16,
             Target::Engine => blocks.format(),
         };
-        Input { stored: Stored::Blocks(Box::new(blocks)), format, shape: codes.shape.clone() }
+        let mut shape = codes.shape.clone();
+        if blocks.transposed.is_some() {
+            let inputs = shape.len() - 2;
+            shape[inputs..].reverse();
+        }
+        Input { stored: Stored::Blocks(Box::new(blocks)), format, shape }
     }
 
     /// Finds a tensor, or several of a quantised matrix, and checks what their layouts requires.
@@ -217,6 +225,12 @@ impl<'a> Planner<'a, '_> {
                 let &[experts, inputs, outputs] = shape.as_slice() else {
                     return Err(wrong_shape(name, &shape, "which is no stack of matrices"));
                 };
+                if self.quantization.packed.is_some() && tensor.dtype == FP8 {
+                    return self.fp8_matrices(tensor, Layout::Columns).map(Some);
+                }
+                if self.quantization.packed.is_some() && tensor.dtype == "U8" {
+                    return self.packed_columns(tensor).map(Some);
+                }
                 let stored = Stored::Columns { tensor: owned, inputs: inputs as usize, outputs: outputs as usize };
                 Input { format: float(tensor)?, shape: vec![experts, outputs, inputs], stored }
             }

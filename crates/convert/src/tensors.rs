@@ -16,7 +16,7 @@ use super::fused::{group, ranked};
 use super::inputs::{BLOCKS, Input, wrong_shape};
 use super::keys::needed;
 use super::latent::head_matrices;
-use super::mlx::Quantization;
+use super::mlx::{Quantization, Target};
 use super::packed::{self, joined};
 use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
@@ -112,6 +112,9 @@ pub(super) fn plan(
     }
     let heads = if with_heads { planner.heads(family, layers)? } else { 0 };
     planner.check_unused(family, layers, notes)?;
+    if quantization.target == Target::Engine {
+        packed::reorder(&mut planner.planned, checkpoint)?;
+    }
     Ok((planner.planned, heads))
 }
 

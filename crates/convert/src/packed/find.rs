@@ -6,9 +6,9 @@ use gristmill_files::safetensors::Tensor;
 
 use super::integers::Integers;
 use super::layout::{Layout, Packing};
-use super::settings::{Group, Method};
+use super::settings::{GptqPacking, Group, Method};
 use crate::error::ConvertError;
-use crate::floats::{FloatCodes, FloatMode};
+use crate::floats::{FloatCodes, FloatMode, Transposed};
 use crate::inputs::{FP8, Input, float, wrong_dtype, wrong_shape};
 use crate::rows::Stored;
 use crate::tensors::Planner;
@@ -21,7 +21,7 @@ impl Planner<'_, '_> {
     pub(crate) fn packed(&mut self, module: &str, weight: &Tensor) -> Result<Option<Input>, ConvertError> {
         let Some(packed) = &self.quantization.packed else { return Ok(None) };
         match (packed.method, weight.dtype.as_str()) {
-            (Method::Gptq { less_one, ordered }, "I32") => self.gptq(module, weight, less_one, ordered).map(Some),
+            (Method::Gptq { packing, ordered }, "I32") => self.gptq(module, weight, packing, ordered).map(Some),
             (Method::Awq, "I32") => self.awq(module, weight).map(Some),
             (Method::ByTensors, "I32") => self.packed_rows(module, weight).map(Some),
             (Method::ByTensors, "I8") => self.bytes(module, weight).map(Some),
@@ -37,12 +37,20 @@ impl Planner<'_, '_> {
         self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))
     }
 
-    fn gptq(&mut self, module: &str, codes: &Tensor, less_one: bool, ordered: bool) -> Result<Input, ConvertError> {
+    fn gptq(
+        &mut self,
+        module: &str,
+        codes: &Tensor,
+        packing: GptqPacking,
+        ordered: bool,
+    ) -> Result<Input, ConvertError> {
         let (scales, zeros) = (self.of_module(module, "scales")?, self.of_module(module, "qzeros")?);
         let [words, rows] = matrix(codes)?;
         let [groups, of_zeros] = matrix(&zeros)?;
         let bits = self.bits_of(codes, &zeros, of_zeros * 32, rows)?;
-        if !(words * 32).is_multiple_of(bits) {
+        // Only words of planes have codes of 5, 6 and 7 bits.
+        if !(words * 32).is_multiple_of(bits) || packing != GptqPacking::Planes && (bits == 1 || (5..8).contains(&bits))
+        {
             return Err(wrong_shape(&codes.name, &codes.shape, format!("which is no matrix in codes of {bits} bits")));
         }
         let columns = words * 32 / bits;
@@ -53,7 +61,14 @@ impl Planner<'_, '_> {
             None if ordered => return Err(ConvertError::MissingTensor(name)),
             None => None,
         };
-        let packing = Packing::Inputs { less_one };
+        let packing = match packing {
+            GptqPacking::Planes if columns.is_multiple_of(32) && rows.is_multiple_of(32) => Packing::Planes,
+            GptqPacking::Planes => {
+                let expected = "whose rows and columns in planes are not multiples of 32";
+                return Err(wrong_shape(&codes.name, &[rows, columns], expected));
+            }
+            other => Packing::Inputs { less_one: other == GptqPacking::LessOne },
+        };
         self.integers(codes, (scales, [groups, rows]), Some(zeros), packing, bits, [rows, columns], group, order)
     }
 
@@ -145,6 +160,7 @@ impl Planner<'_, '_> {
             scales_by_row,
             group: group as usize,
             order,
+            columns: None,
         };
         let format = integers.format(self.checkpoint, self.quantization.target)?;
         Ok(Input { stored: Stored::Integers(Box::new(integers)), format, shape: vec![rows, columns] })
@@ -226,6 +242,29 @@ impl Planner<'_, '_> {
         self.floats(codes, scales, mode, outer, [rows, columns])
     }
 
+    /// A stack of matrices in NVFP4, column after column.
+    pub(crate) fn packed_columns(&mut self, codes: &Tensor) -> Result<Input, ConvertError> {
+        let mode = FloatMode::Nvfp4;
+        let &[count, bytes, rows] = codes.shape.as_slice() else {
+            return Err(wrong_shape(&codes.name, &codes.shape, "which is no stack of matrices"));
+        };
+        let (columns, group) = (2 * bytes, mode.group() as u64);
+        let name = format!("{}_weight_scale", codes.name);
+        let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
+        if scales.dtype != FP8 {
+            return Err(wrong_dtype(&scales, FP8));
+        }
+        if !columns.is_multiple_of(group) || scales.shape != [count, columns / group, rows] {
+            let expected = format!("but {count} × {columns} × {rows} codes are in groups of {group} inputs");
+            return Err(wrong_shape(&scales.name, &scales.shape, expected));
+        }
+        let outer = Some(self.number(&format!("{}_weight_scale_2", codes.name))?);
+        let transposed = Some(Transposed { inputs: columns as usize, outputs: rows as usize });
+        let floats = FloatCodes { codes: codes.clone(), scales, mode, outer, transposed };
+        let format = floats.format(self.checkpoint, self.quantization.target, columns)?;
+        Ok(Input { stored: Stored::Floats(Box::new(floats)), format, shape: vec![count, rows, columns] })
+    }
+
     /// MXFP8: numbers as those of FP8, with scales that are bytes.
     fn mxfp8(&mut self, module: &str, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
         let name = format!("{module}.weight_scale");
@@ -251,7 +290,7 @@ impl Planner<'_, '_> {
             return Err(wrong_shape(&codes.name, &codes.shape, expected));
         }
         check_shape(&scales, &[rows, columns / group], [rows, columns])?;
-        let floats = FloatCodes { codes: codes.clone(), scales, mode, outer };
+        let floats = FloatCodes { codes: codes.clone(), scales, mode, outer, transposed: None };
         let format = floats.format(self.checkpoint, self.quantization.target, columns)?;
         Ok(Input { stored: Stored::Floats(Box::new(floats)), format, shape: vec![rows, columns] })
     }
@@ -259,17 +298,22 @@ impl Planner<'_, '_> {
     /// The scale of a matrix in NVFP4. compressed-tensors stores its reciprocal.
     fn outer_scale(&mut self, module: &str) -> Result<f32, ConvertError> {
         let names = ["weight_scale_2", "weight_global_scale"].map(|name| format!("{module}.{name}"));
-        let found = names.iter().position(|name| self.checkpoint.tensor(name).is_some());
-        let Some(found) = found else { return Err(ConvertError::MissingTensor(names[1].clone())) };
-        let scale = self.of_module(module, ["weight_scale_2", "weight_global_scale"][found])?;
+        let found = names.iter().position(|name| self.checkpoint.tensor(name).is_some()).unwrap_or(1);
+        let number = self.number(&names[found])?;
+        let outer = if found == 0 { number } else { 1.0 / number };
+        if !outer.is_finite() { Err(ConvertError::NotFinite(names[found].clone())) } else { Ok(outer) }
+    }
+
+    /// The only number of a tensor.
+    fn number(&mut self, name: &str) -> Result<f32, ConvertError> {
+        let scale = self.tensor(name).cloned().ok_or_else(|| ConvertError::MissingTensor(name.to_owned()))?;
         let mut number = [f32::NAN];
         if scale.shape.iter().product::<u64>() != 1
             || float(&scale)?.decode(self.checkpoint.data(&scale), &mut number).is_none()
         {
             return Err(wrong_shape(&scale.name, &scale.shape, "which is not one number"));
         }
-        let outer = if found == 0 { number[0] } else { 1.0 / number[0] };
-        if !outer.is_finite() { Err(ConvertError::NotFinite(scale.name)) } else { Ok(outer) }
+        if !number[0].is_finite() { Err(ConvertError::NotFinite(scale.name)) } else { Ok(number[0]) }
     }
 }
 

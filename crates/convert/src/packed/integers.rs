@@ -1,5 +1,6 @@
 //! Integer codes in groups: value = scale · (code − zero).
 
+use std::array;
 use std::sync::Arc;
 
 use gristmill_files::safetensors::Tensor;
@@ -30,6 +31,8 @@ pub(crate) struct Integers {
     pub(super) group: usize,
     /// The group of each column, unless groups are consecutive columns.
     pub(super) order: Option<Arc<[u32]>>,
+    /// The columns that are read, in the order of their groups, which so are consecutive: see [`reorder`](super::reorder).
+    pub(super) columns: Option<Arc<[u32]>>,
 }
 
 /// What all scales and zero points of a matrix are.
@@ -42,15 +45,16 @@ struct Facts {
 
 impl Integers {
     /// The smallest format that holds all values of rows of `columns`, or a float. Groups that are not consecutive columns
-    /// become F16, as the quantisers' own programs compute them.
+    /// become F16, as the quantisers' own programs compute them, unless their columns are reordered.
     ///
     /// # Errors
     /// If a scale is not finite.
     pub(super) fn format(&self, checkpoint: &Checkpoint, target: Target) -> Result<Format, ConvertError> {
         let (bits, columns) = (self.layout.bits, self.layout.columns);
         let facts = self.facts(checkpoint)?;
-        if self.order.is_some() {
-            return Ok(if facts.half { Format::F16 } else { Format::F32 });
+        if self.is_scattered() {
+            // Files have the values as they are.
+            return Ok(if facts.half && target == Target::Engine { Format::F16 } else { Format::F32 });
         }
         // Codes less their zero point, as `small` has them.
         let small = if bits <= 4 { Format::Q4_0 } else { Format::Q8_0 };
@@ -75,6 +79,11 @@ impl Integers {
     /// All tensors with data that is read for values.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         [&self.codes, &self.scales].into_iter().chain(&self.zeros)
+    }
+
+    /// Groups are not consecutive columns, as they are read.
+    fn is_scattered(&self) -> bool {
+        self.order.is_some() && self.columns.is_none()
     }
 
     /// A row is one group.
@@ -130,21 +139,29 @@ impl Integers {
         let columns = self.layout.columns;
         let (codes, scales) = (checkpoint.data(&self.codes), checkpoint.data(&self.scales));
         let zeros = self.zeros.as_ref().map(|zeros| checkpoint.data(zeros));
-        let (mut at, end, mut some) = (first, first + count, Vec::new());
+        let (mut at, end, mut some, mut all) = (first, first + count, Vec::new(), Vec::new());
+        let order = self.order.as_ref().filter(|_| self.is_scattered());
         while at < end {
             let (row, column) = (at / columns, at % columns);
             let run = (columns - column).min(end - at);
             some.clear();
-            self.layout.codes(codes, row, column, run, &mut some);
+            match &self.columns {
+                None => self.layout.codes(codes, row, column, run, &mut some),
+                Some(places) => {
+                    all.clear();
+                    self.layout.codes(codes, row, 0, columns, &mut all);
+                    some.extend(places[column..column + run].iter().map(|&place| all[place as usize]));
+                }
+            }
             let head = |column: usize| {
-                let group = self.order.as_ref().map_or(column / self.group, |order| order[column] as usize);
+                let group = order.map_or(column / self.group, |order| order[column] as usize);
                 (self.scale(scales, row, group), self.zero(zeros, row, group))
             };
             match format {
                 Format::F32 | Format::F16 => {
                     let mut last = None;
                     for (column, &code) in (column..).zip(&some) {
-                        let group = self.order.as_ref().map_or(column / self.group, |order| order[column] as usize);
+                        let group = order.map_or(column / self.group, |order| order[column] as usize);
                         let (_, scale, zero) = match last {
                             Some(last @ (of, _, _)) if of == group => last,
                             _ => (group, self.scale(scales, row, group), self.zero(zeros, row, group)),
@@ -188,9 +205,9 @@ fn put_small((scale, zero): (f32, u8), codes: &[u8; SMALL], format: Format, out:
         out.extend(codes.map(|code| code.wrapping_sub(zero)));
         return;
     }
-    let nibbles = codes.map(|code| code.wrapping_add(8).wrapping_sub(zero) & 15);
-    let (low, high) = nibbles.split_at(SMALL / 2);
-    out.extend(low.iter().zip(high).map(|(low, high)| low | high << 4));
+    let nibble = |code: u8| code.wrapping_add(8).wrapping_sub(zero) & 15;
+    let bytes: [u8; SMALL / 2] = array::from_fn(|i| nibble(codes[i]) | nibble(codes[i + SMALL / 2]) << 4);
+    out.extend_from_slice(&bytes);
 }
 
 /// The format of several matrices with one shape, as experts have it: one that holds the values of all.
@@ -201,7 +218,7 @@ pub(crate) fn joined<'a>(all: impl Iterator<Item = (&'a Integers, Format)> + Clo
         return Some(format);
     }
     let (bits, columns) = (all.clone().map(|(of, _)| of.layout.bits).max()?, first.layout.columns);
-    let ordered = all.clone().any(|(of, _)| of.order.is_some());
+    let ordered = all.clone().any(|(of, _)| of.is_scattered());
     let in_blocks = all.clone().all(|(of, _)| of.group.is_multiple_of(affine::BLOCK) || of.is_channel());
     let is_small = all.clone().all(|(of, _)| of.layout.bits <= 4);
     Some(if target == Target::File || ordered || has(Format::F32) || !columns.is_multiple_of(affine::BLOCK) {

@@ -1,5 +1,7 @@
 //! Where the codes and zero points of a matrix are: unsigned integers of 1 to 8 bits.
 
+use std::ops::Range;
+
 /// How codes and zero points are packed into words of 32 bits, lowest bits first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
@@ -12,6 +14,9 @@ pub(super) enum Packing {
         /// Zero points are stored less one.
         less_one: bool,
     },
+    /// `gptq_p` of GPTQModel: as GPTQ, but 32 codes are split into parts of 4, 2 and 1 bits, which have words of their own.
+    /// (`gptqmodel` 7.7, `planar_packing.py`.)
+    Planes,
     /// AWQ: codes and zero points are packed over rows, in the order [`AWQ_PLACES`]. (`autoawq` 0.2.9, `packing_utils.py`.)
     Awq,
     /// A signed byte for each code, and for each zero point.
@@ -43,10 +48,11 @@ impl Layout {
         match self.packing {
             Packing::Rows => {
                 let start = row * self.words();
-                all.for_each(|column| out.push(code(data, bits, column, |word| start + word)));
+                codes_of_stream(data, bits, all, |word| start + word, out);
             }
-            Packing::Inputs { .. } => {
-                all.for_each(|column| out.push(code(data, bits, column, |word| word * self.rows + row)));
+            Packing::Inputs { .. } => codes_of_stream(data, bits, all, |word| word * self.rows + row, out),
+            Packing::Planes => {
+                all.for_each(|column| out.push(code_of_planes(data, bits, column, |word| word * self.rows + row)));
             }
             Packing::Awq => {
                 let (words, at, shift) = (self.rows / 8, row / 8, 4 * AWQ_PLACES[row % 8]);
@@ -76,26 +82,63 @@ impl Layout {
                 let stored = code(data, bits, row, |word| start + word);
                 if less_one { stored.wrapping_add(1) & mask(bits) } else { stored }
             }
+            Packing::Planes => code_of_planes(data, bits, row, |word| group * (self.rows * bits / 32) + word),
             Packing::Awq => (word(data, group * (self.rows / 8) + row / 8) >> (4 * AWQ_PLACES[row % 8])) as u8 & 15,
             Packing::Bytes => data.get(row * self.groups + group).copied().unwrap_or_default() ^ 0x80,
         }
     }
 }
 
+#[inline]
 fn mask(bits: usize) -> u8 {
     (0xff_u16 >> (8 - bits)) as u8
 }
 
+#[inline]
 fn word(data: &[u8], at: usize) -> u32 {
     data.get(4 * at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
+/// Some codes of a stream of bits: a word at a time where words have whole codes.
+#[inline]
+fn codes_of_stream(data: &[u8], bits: usize, all: Range<usize>, place: impl Fn(usize) -> usize, out: &mut Vec<u8>) {
+    let each = 32 / bits;
+    if 32 % bits != 0 || all.start % each != 0 {
+        return all.for_each(|i| out.push(code(data, bits, i, &place)));
+    }
+    let end = out.len() + all.len();
+    out.reserve(all.len() + each);
+    for at in all.step_by(each) {
+        let mut word = word(data, place(at / each));
+        let mut codes = [0; 32];
+        for code in &mut codes[..each] {
+            *code = word as u8 & mask(bits);
+            word = word.unbounded_shr(bits as u32);
+        }
+        out.extend_from_slice(&codes[..each]);
+    }
+    out.truncate(end);
+}
+
 /// Code `i` of a stream of bits, in words of which `place` says where each is.
+#[inline]
 fn code(data: &[u8], bits: usize, i: usize, place: impl Fn(usize) -> usize) -> u8 {
     let (at, shift) = (i * bits / 32, i * bits % 32);
     let low = word(data, place(at)) >> shift;
     let high = if shift + bits > 32 { word(data, place(at + 1)) << (32 - shift) } else { 0 };
     (low | high) as u8 & mask(bits)
+}
+
+/// Code `i` of codes in planes.
+#[inline]
+fn code_of_planes(data: &[u8], bits: usize, i: usize, place: impl Fn(usize) -> usize) -> u8 {
+    let (mut start, mut code, mut offset) = (i / 32 * bits, 0, 0);
+    for width in [8, 4, 2, 1].into_iter().filter(|width| bits & width != 0) {
+        let bit = i % 32 * width;
+        code |= ((word(data, place(start + bit / 32)) >> (bit % 32)) as u8 & mask(width)) << offset;
+        (start, offset) = (start + width, offset + width);
+    }
+    code
 }
 
 #[cfg(test)]
@@ -123,6 +166,26 @@ mod tests {
         let mut inputs = Vec::new();
         layout(Packing::Inputs { less_one: false }, 3, 2, 32).codes(&bytes(&both), 1, 5, 20, &mut inputs);
         assert_eq!(inputs, rows[5..25]);
+    }
+
+    #[test]
+    fn codes_in_planes() {
+        // Code i of seven bits is 3 · i: low nibbles, then two bits of each, then one.
+        let code = |i: u32| 3 * i;
+        let plane = |width: u32, offset: u32| {
+            let field = move |i: u32| (code(i) >> offset & ((1 << width) - 1)) << (i * width % 32);
+            (0..width).map(move |word| (0..32 / width).map(|i| field(word * (32 / width) + i)).sum::<u32>())
+        };
+        let words: Vec<u32> = plane(4, 0).chain(plane(2, 4)).chain(plane(1, 6)).collect();
+        let planes = Layout { packing: Packing::Planes, bits: 7, rows: 32, columns: 32, groups: 1 };
+        assert_eq!(
+            (0..32).map(|row| planes.zero(&bytes(&words), row, 0)).collect::<Vec<u8>>(),
+            (0..32).map(|i| 3 * i).collect::<Vec<u8>>()
+        );
+        let both: Vec<u32> = words.iter().flat_map(|&word| [0, word]).collect();
+        let mut found = Vec::new();
+        Layout { rows: 2, ..planes }.codes(&bytes(&both), 1, 0, 32, &mut found);
+        assert_eq!(found, (0..32).map(|i| 3 * i).collect::<Vec<u8>>());
     }
 
     #[test]

@@ -15,8 +15,7 @@ const METHOD: &str = "quant_method";
 pub(crate) enum Method {
     /// `qweight`, `qzeros`, `scales` and `g_idx`.
     Gptq {
-        /// Zero points are stored less one.
-        less_one: bool,
+        packing: GptqPacking,
         /// Groups may have any columns.
         ordered: bool,
     },
@@ -24,6 +23,17 @@ pub(crate) enum Method {
     Awq,
     /// Names and types of the tensors say it: `weight_packed`, or `weight`, with `weight_scale` and others.
     ByTensors,
+}
+
+/// How GPTQ packs codes and zero points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GptqPacking {
+    /// `gptq`: zero points are stored less one.
+    LessOne,
+    /// `gptq_v2`.
+    AsTheyAre,
+    /// `gptq_p`: as they are, and codes are split into parts.
+    Planes,
 }
 
 /// Settings of quantised weights.
@@ -190,9 +200,16 @@ fn one_of(settings: &Config, key: &str, known: &[&str], expected: &str) -> Resul
 
 fn gptq(settings: &Config) -> Result<Method, ConvertError> {
     let key = if settings.value("checkpoint_format").is_some() { "checkpoint_format" } else { "format" };
-    one_of(settings, key, &["gptq", "gptq_v2"], "gptq or gptq_v2; take the model's folder with one of them")?;
-    let less_one = settings.text(key)?.is_none_or(|format| !format.eq_ignore_ascii_case("gptq_v2"));
-    Ok(Method::Gptq { less_one, ordered: settings.flag("desc_act")?.unwrap_or(false) })
+    let known = [("gptq", GptqPacking::LessOne), ("gptq_v2", GptqPacking::AsTheyAre), ("gptq_p", GptqPacking::Planes)];
+    one_of(
+        settings,
+        key,
+        &known.map(|(name, _)| name),
+        "gptq, gptq_v2 or gptq_p; take the model's folder with one of them",
+    )?;
+    let found = settings.text(key)?.and_then(|found| known.iter().find(|(name, _)| name.eq_ignore_ascii_case(found)));
+    let packing = found.map_or(GptqPacking::LessOne, |&(_, packing)| packing);
+    Ok(Method::Gptq { packing, ordered: settings.flag("desc_act")?.unwrap_or(false) })
 }
 
 fn awq(settings: &Config) -> Result<Method, ConvertError> {
@@ -207,8 +224,10 @@ fn auto_round(settings: &Config) -> Result<Method, ConvertError> {
     let format = settings.text(KEY)?.unwrap_or("auto_round:auto_gptq");
     let of = format.split_once(':').map_or("", |(_, of)| of);
     match of {
-        "auto_gptq" => Ok(Method::Gptq { less_one: true, ordered: false }),
-        "" | "gptqmodel" if format.starts_with("auto_round") => Ok(Method::Gptq { less_one: false, ordered: false }),
+        "auto_gptq" => Ok(Method::Gptq { packing: GptqPacking::LessOne, ordered: false }),
+        "" | "gptqmodel" if format.starts_with("auto_round") => {
+            Ok(Method::Gptq { packing: GptqPacking::AsTheyAre, ordered: false })
+        }
         "auto_awq" => Ok(Method::Awq),
         "llm_compressor" | "fp8_static" | "fp8" => Ok(Method::ByTensors),
         _ => {
@@ -299,13 +318,17 @@ mod tests {
     #[test]
     fn methods() {
         let method = |settings| read(settings).unwrap().unwrap().method;
-        let gptq = |less_one, ordered| Method::Gptq { less_one, ordered };
-        assert_eq!(method(json!({"quant_method": "gptq", "bits": 4, "desc_act": true})), gptq(true, true));
-        assert_eq!(method(json!({"quant_method": "gptq", "checkpoint_format": "gptq_v2"})), gptq(false, false));
+        let gptq = |packing, ordered| Method::Gptq { packing, ordered };
+        let less_one = gptq(GptqPacking::LessOne, false);
+        assert_eq!(method(json!({"quant_method": "gptq", "desc_act": true})), gptq(GptqPacking::LessOne, true));
+        assert_eq!(method(json!({"quant_method": "gptq", "bits": 4})), less_one);
+        let named = |format| method(json!({"quant_method": "gptq", "checkpoint_format": format}));
+        assert_eq!(named("gptq_v2"), gptq(GptqPacking::AsTheyAre, false));
+        assert_eq!(named("gptq_p"), gptq(GptqPacking::Planes, false));
         assert_eq!(method(json!({"quant_method": "awq", "version": "GEMM"})), Method::Awq);
         let round = |format| method(json!({"quant_method": "intel/auto-round", "packing_format": format}));
-        assert_eq!(round("auto_round:auto_gptq"), gptq(true, false));
-        assert_eq!(round("auto_round:gptqmodel"), gptq(false, false));
+        assert_eq!(round("auto_round:auto_gptq"), less_one);
+        assert_eq!(round("auto_round:gptqmodel"), gptq(GptqPacking::AsTheyAre, false));
         assert_eq!(round("auto_round:auto_awq"), Method::Awq);
         assert_eq!(round("auto_round:llm_compressor"), Method::ByTensors);
         assert!(read(json!({"quant_method": "fp8"})).unwrap().is_none());

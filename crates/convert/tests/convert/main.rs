@@ -11,6 +11,8 @@ mod folder;
 mod fp8;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod fused;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod hostile;
 mod mlx;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod mlx_folder;

@@ -1,5 +1,6 @@
-//! Folders in the codes of GPTQ, AutoRound, AWQ, compressed-tensors and ModelOpt, which `scripts/golden/packed_folders.py` wrote
-//! with the programs themselves: they have the values that these unpack, and the logits of transformers with them.
+//! Folders in the codes of GPTQ, AutoRound, AWQ, compressed-tensors and ModelOpt, which `packed_folders.py`,
+//! `quantised_folders.py` and `modelopt_stacks.py` of `scripts/golden` wrote with the programs themselves: they have the values
+//! that these unpack, and the logits of transformers with them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,9 +25,9 @@ use super::mlx::{WEIGHTS, with_weights};
 use super::nmse;
 
 /// The folders, and the formats of some of their tensors.
-const FOLDERS: [(&str, &[(&str, Format)]); 10] = [
+pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 22] = [
     ("gptq", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
-    ("gptq-order", &[("attn_q", Format::F16), ("ffn_down", Format::F16)]),
+    ("gptq-order", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("auto-round", &[("attn_q", Format::INT4_64)]),
     ("awq", &[("attn_k", Format::INT4_64), ("ffn_down_exps", Format::INT4_64), ("ffn_gate_inp", Format::F32)]),
     ("w4a16", &[("attn_v", Format::Q4_0), ("ffn_up_exps", Format::Q4_0)]),
@@ -43,15 +44,33 @@ const FOLDERS: [(&str, &[(&str, Format)]); 10] = [
     ("fp8", &[("attn_q", Format::FP8_64), ("ffn_up", Format::FP8_64), ("ffn_down", Format::FP8_64)]),
     ("fp4", &[("ffn_down_exps", Format::NVFP4_SCALED), ("attn_q", Format::BF16), ("attn_k", Format::MXFP4)]),
     ("modelopt", &[("ffn_gate", Format::NVFP4_SCALED), ("attn_q", Format::FP8_64)]),
+    ("gptqmodel-v2", &[("attn_q", Format::AFFINE4_32), ("ffn_down", Format::AFFINE4_32)]),
+    ("gptqmodel-order", &[("attn_k", Format::Q4_0), ("attn_output", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
+    ("gptqmodel-dynamic", &[("attn_q", Format::Q8_0), ("attn_output", Format::BF16), ("ffn_down_exps", Format::Q4_0)]),
+    ("gptqmodel-head", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
+    ("llmcompressor-w4a16", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
+    ("llmcompressor-w4a16-head", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
+    ("llmcompressor-fp8", &[("attn_q", Format::FP8_64), ("ffn_down_exps", Format::FP8_64)]),
+    ("gptqmodel-3bit", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
+    ("gptqmodel-5bit", &[("attn_q", Format::Q8_0), ("ffn_down", Format::Q8_0)]),
+    ("modelopt-stacks-fp8", &[("ffn_gate_exps", Format::FP8_64), ("ffn_down_exps", Format::FP8_64)]),
+    ("modelopt-stacks-nvfp4", &[("ffn_up_exps", Format::NVFP4_SCALED), ("ffn_down_exps", Format::NVFP4_SCALED)]),
+    ("llmcompressor-nvfp4", &[("attn_q", Format::NVFP4_SCALED), ("ffn_down", Format::NVFP4_SCALED)]),
 ];
+
+/// Those whose values are also compared one by one.
+fn with_sums() -> impl Iterator<Item = &'static (&'static str, &'static [(&'static str, Format)])> {
+    FOLDERS.iter().filter(|(name, _)| golden(&format!("{name}.sums.json")).is_file())
+}
 
 fn golden(name: &str) -> PathBuf {
     golden::models_folder().join("packed").join(name)
 }
 
 /// A copy of a folder, with a tokenizer.
-fn packed(name: &str, case: &str) -> Folder {
-    let folder = with_weights("qwen3", case, &golden(name).join(WEIGHTS));
+pub(crate) fn packed(name: &str, case: &str) -> Folder {
+    let source = if name.contains("stacks") { "llama4" } else { "qwen3" };
+    let folder = with_weights(source, case, &golden(name).join(WEIGHTS));
     folder.write("config.json", fs::read(golden(name).join("config.json")).unwrap());
     folder
 }
@@ -67,6 +86,18 @@ fn values(file: &GgufFile, tensor: &TensorInfo) -> Vec<f32> {
     values
 }
 
+/// The values with their columns in the order of the folder.
+fn values_in_order(file: &GgufFile, tensor: &TensorInfo) -> Vec<f32> {
+    let found = values(file, tensor);
+    let Some(order) = file.tensor(&gristmill_model::column_order(&tensor.name)) else { return found };
+    let order = values(file, order);
+    let mut ordered = vec![f32::NAN; found.len()];
+    for (ordered, found) in ordered.chunks_mut(order.len()).zip(found.chunks(order.len())) {
+        order.iter().zip(found).for_each(|(&column, &value)| ordered[column as usize] = value);
+    }
+    ordered
+}
+
 /// The sum over the bits of all values that the script computes.
 fn sum(values: &[f32]) -> u64 {
     let bits = values.iter().map(|value| u64::from((value + 0.0).to_bits()));
@@ -80,11 +111,15 @@ fn sums(name: &str) -> BTreeMap<String, u64> {
 
 #[test]
 fn values_are_those_that_the_programs_unpack() {
+    assert_eq!(with_sums().count(), 10);
     for (name, formats) in FOLDERS {
         let file = opened(&packed(name, "packed-values"), None);
         for (tensor, format) in formats {
             let tensor = format!("blk.0.{tensor}.weight");
             assert_eq!(file.tensor(&tensor).unwrap().format, *format, "{name}: {tensor}");
+        }
+        if !with_sums().any(|(with, _)| *with == name) {
+            continue;
         }
         let mut compared = 0;
         for (tensor, wanted) in sums(name) {
@@ -93,11 +128,10 @@ fn values_are_those_that_the_programs_unpack() {
             if [Format::BF16, Format::F16].contains(&tensor.format) || tensor.format == Format::NVFP4_SCALED {
                 continue;
             }
-            assert_eq!(sum(&values(&file, tensor)), wanted, "{name}: {}", tensor.name);
+            assert_eq!(sum(&values_in_order(&file, tensor)), wanted, "{name}: {}", tensor.name);
             compared += 1;
         }
         let least = match name {
-            "gptq-order" => 0,
             "fp8" => 7,
             "modelopt" => 4,
             "fp4" => 3,
@@ -121,7 +155,7 @@ fn converted_files_have_the_same_values() {
     for (name, _) in FOLDERS {
         let folder = packed(name, "packed-converted");
         let (file, converted, mut rounds) = (opened(&folder, None), folder.convert(), false);
-        for wanted in file.tensors() {
+        for wanted in file.tensors().iter().filter(|wanted| !wanted.name.ends_with(".column_order")) {
             let found = converted.tensor(&wanted.name).unwrap();
             let scale = match converted.tensor(&wanted.name.replace(".weight", ".scale")) {
                 Some(scale) => values(&converted, scale),
@@ -132,7 +166,7 @@ fn converted_files_have_the_same_values() {
             let rounding = if found.format == Format::BF16 { 1.0 / 256.0 } else { 2e-7 };
             rounds |= wanted.format == Format::FP8_64;
             let found = values(&converted, found);
-            let wanted_values = values(&file, wanted);
+            let wanted_values = values_in_order(&file, wanted);
             for (i, (found, wanted_value)) in found.iter().zip(&wanted_values).enumerate() {
                 let found = found * scale[i / of_matrix];
                 assert!((found - wanted_value).abs() <= rounding * wanted_value.abs(), "{name}: {} {i}", wanted.name);
@@ -169,6 +203,39 @@ fn logits_are_those_of_transformers_on_every_level_and_simulator() {
             assert!(error <= 1e-6, "{name} on {backend_name}: NMSE {error:.1e}");
         }
     }
+}
+
+/// A quantised LM head is the output matrix; GPTQModel gives it 8 bits.
+#[test]
+fn heads_may_be_quantised() {
+    for (name, format) in [("gptqmodel-head", Format::Q8_0), ("llmcompressor-w4a16-head", Format::INT4_64)] {
+        let file = opened(&packed(name, "packed-head"), None);
+        assert_eq!(file.tensor("output.weight").unwrap().format, format, "{name}");
+        assert_eq!(file.tensor("token_embd.weight").unwrap().format, Format::BF16, "{name}");
+    }
+}
+
+/// Columns are put in the order of their groups only where all matrices of an input agree.
+#[test]
+fn columns_keep_their_order_where_matrices_disagree() {
+    let folder = packed("gptq-order", "packed-disagree");
+    let wanted = opened(&folder, None);
+    // Two columns of different groups.
+    tensor("g_idx", |_, bytes| {
+        let (first, rest) = bytes.split_at_mut(4);
+        let other = rest.chunks_mut(4).find(|other| *other != first).unwrap();
+        first.swap_with_slice(other);
+    })(&folder);
+    let file = opened(&folder, None);
+    for name in ["attn_q", "attn_k", "attn_v"].map(|part| format!("blk.0.{part}.weight")) {
+        assert_eq!(file.tensor(&name).unwrap().format, Format::F16, "{name}");
+        assert!(file.tensor(&gristmill_model::column_order(&name)).is_none(), "{name}");
+    }
+    let name = "blk.0.attn_k.weight";
+    let found = values(&file, file.tensor(name).unwrap());
+    let wanted = values_in_order(&wanted, wanted.tensor(name).unwrap());
+    assert!(found.iter().zip(&wanted).all(|(found, wanted)| (found - wanted).abs() <= wanted.abs() / 1024.0));
+    assert_eq!(file.tensor("blk.0.attn_output.weight").unwrap().format, Format::Q4_0);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! Groups of any columns, as GPTQ's `desc_act` has them: the columns of a group become adjacent, so that their codes stay
+//! codes, and the engine gathers the matrix's inputs in that order (`X.column_order`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gristmill_model::column_order;
+
+use super::integers::{Integers, joined};
+use crate::checkpoint::Checkpoint;
+use crate::error::ConvertError;
+use crate::mlx::Target;
+use crate::rows::{RowOrder, Stored};
+use crate::tensors::{OutputTensor, Source};
+
+/// Matrices of a layer that have one input. The first two of a set must be there: where the engine multiplies one of them
+/// with others, all of these must have the same order.
+const SETS: [&[&str]; 7] = [
+    &["attn_q", "attn_k", "attn_v", "attn_gate"],
+    &["attn_output"],
+    &["ffn_gate", "ffn_up"],
+    &["ffn_down"],
+    &["ffn_gate_shexp", "ffn_up_shexp"],
+    &["ffn_down_shexp"],
+    &["ffn_gate_exps", "ffn_up_exps"],
+];
+
+impl Integers {
+    /// The columns in the order of their groups, if each group but the last has its number of columns.
+    fn sorted_columns(&self) -> Option<Arc<[u32]>> {
+        let order = self.order.as_ref()?;
+        let mut columns: Vec<u32> = (0..order.len() as u32).collect();
+        columns.sort_by_key(|&column| order[column as usize]);
+        let is_whole = |(place, &column): (usize, &u32)| order[column as usize] as usize == place / self.group;
+        columns.iter().enumerate().all(is_whole).then(|| columns.into())
+    }
+}
+
+/// Puts the columns of matrices in the order of their groups, where all matrices with one input agree, and adds that order.
+pub(crate) fn reorder(planned: &mut Vec<OutputTensor>, checkpoint: &Checkpoint) -> Result<(), ConvertError> {
+    let mut sets: BTreeMap<(String, usize), Vec<usize>> = BTreeMap::new();
+    for (index, tensor) in planned.iter().enumerate() {
+        let Some((layer, part)) = tensor.name.strip_suffix(".weight").and_then(|name| name.rsplit_once('.')) else {
+            continue;
+        };
+        if let Some(set) = SETS.iter().position(|set| set.contains(&part)) {
+            sets.entry((layer.to_owned(), set)).or_default().push(index);
+        }
+    }
+    for ((layer, set), matrices) in sets {
+        let is_there = |part: &&str| planned.iter().any(|tensor| tensor.name == format!("{layer}.{part}.weight"));
+        if !SETS[set].iter().take(2).all(is_there) {
+            continue;
+        }
+        let Some(columns) = agreed(matrices.iter().map(|&index| &planned[index])) else { continue };
+        for index in matrices {
+            let tensor = &mut planned[index];
+            let Source::Tensors { parts, format, .. } = &mut tensor.source else { continue };
+            let mut formats = Vec::new();
+            for part in parts.iter_mut() {
+                let Stored::Integers(integers) = part else { continue };
+                integers.columns = Some(columns.clone());
+                formats.push(integers.format(checkpoint, Target::Engine)?);
+            }
+            let all = parts.iter().filter_map(Stored::integers).zip(formats);
+            *format = joined(all, Target::Engine).unwrap_or(*format);
+            let (name, shape) = (column_order(&tensor.name), vec![columns.len() as u64]);
+            let source = Source::Values(columns.iter().map(|&column| column as f32).collect());
+            planned.push(OutputTensor { name, shape, source });
+        }
+    }
+    Ok(())
+}
+
+/// The order of the columns of all parts of these tensors, if they have one.
+fn agreed<'a>(tensors: impl Iterator<Item = &'a OutputTensor>) -> Option<Arc<[u32]>> {
+    let mut agreed: Option<(Arc<[u32]>, Arc<[u32]>)> = None;
+    for tensor in tensors {
+        let Source::Tensors { parts, rows, .. } = &tensor.source else { return None };
+        if matches!(rows.order, RowOrder::Columns { .. }) {
+            return None;
+        }
+        for part in parts {
+            let order = part.integers()?.order.clone()?;
+            match &agreed {
+                Some((same, _)) if *same == order => {}
+                Some(_) => return None,
+                None => agreed = Some((order, part.integers()?.sorted_columns()?)),
+            }
+        }
+    }
+    agreed.map(|(_, columns)| columns)
+}
