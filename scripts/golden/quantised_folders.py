@@ -46,6 +46,7 @@ GPTQMODEL = {
         "-:.*o_proj": {}, "+:.*q_proj": {"bits": 8, "group_size": 32}})),
     "gptqmodel-head": (DENSE, dict(bits=4, group_size=64, desc_act=False, sym=True, lm_head=True)),
     "gptqmodel-3bit": (DENSE, dict(bits=3, group_size=64, desc_act=False, sym=True)),
+    "gptqmodel-awq": (MOE, dict(bits=4, group_size=32, sym=False, method="awq", format="gemm")),
     "gptqmodel-5bit": (DENSE, dict(bits=5, group_size=32, desc_act=False, sym=False)),
 }
 # The modifier, and its arguments.

@@ -155,7 +155,13 @@ impl Packed {
             "block_structure",
         ]);
         let method = settings.text(METHOD)?.unwrap_or_default().to_lowercase().replace('_', "-");
+        // transformers reads these settings without a method too.
+        let is_of_bitsandbytes = ["load_in_4bit", "load_in_8bit"].iter().any(|key| settings.value(key).is_some());
         let method = match method.trim_start_matches("intel/") {
+            "" if is_of_bitsandbytes => {
+                let expected = format!("{READ}; take {UNQUANTISED}");
+                return Err(settings.wrong(METHOD, &"bitsandbytes".into(), expected));
+            }
             "" | "mxfp4" | "fp8" => return Ok(None),
             "gptq" => gptq(settings)?,
             "awq" => awq(settings)?,
@@ -345,6 +351,43 @@ mod tests {
         }
         refused(json!({"quant_method": "exl3"}), ["exl3", "a GGUF file of the model"]);
         refused(json!({"quant_method": "quark"}), ["quark", "FP8, compressed-tensors or NVFP4"]);
+        // What transformers 5.24 writes for bitsandbytes, TorchAO 0.18 and HQQ 0.2.8.
+        let bitsandbytes = json!({
+            "_load_in_8bit": false, "_load_in_4bit": true, "llm_int8_threshold": 6.0, "llm_int8_skip_modules": null,
+            "llm_int8_enable_fp32_cpu_offload": false, "llm_int8_has_fp16_weight": false, "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": true, "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8",
+            "load_in_4bit": true, "load_in_8bit": false,
+        });
+        refused(bitsandbytes, ["bitsandbytes", "take the unquantised model"]);
+        let torchao = json!({
+            "quant_method": "torchao", "modules_to_not_convert": null, "include_input_output_embeddings": false,
+            "untie_embedding_weights": false, "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_version": 2,
+                "_data": {"group_size": 128, "int4_packing_format": {"_type": "Int4PackingFormat", "_data": "PLAIN"}}}},
+        });
+        refused(torchao, ["torchao", "take the unquantised model"]);
+        let hqq = json!({
+            "quant_method": "hqq", "skip_modules": ["lm_head"], "quant_config": {"scale_quant_params": null,
+                "weight_quant_params": {"nbits": 4, "channel_wise": true, "group_size": 64, "optimize": true,
+                    "round_zero": true, "axis": 1, "view_as_float": false},
+                "zero_quant_params": null, "offload_meta": false},
+        });
+        refused(hqq, ["hqq", "take the unquantised model"]);
+        refused(json!({"quant_method": "quanto", "weights": "int8", "activations": null}), ["quanto", "unquantised"]);
+        // What GPTQModel 7.7 writes in the format of ExLlamaV3, and AMD's documentation of Quark shows.
+        let exl3 = json!({
+            "method": "exl3", "quant_method": "exl3", "format": "exl3", "checkpoint_format": "exl3", "bits": 3.0,
+            "codebook": "mcg", "out_scales": "auto", "group_size": -1, "desc_act": false,
+        });
+        refused(exl3, ["exl3", "take a GGUF file of the model"]);
+        let quark = json!({
+            "quant_method": "quark", "export": {"pack_method": "reorder", "weight_format": "real_quantized"},
+            "global_quant_config": {
+                "weight": [{"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": false},
+                    {"dtype": "int4", "qscheme": "per_channel", "ch_axis": 0, "is_dynamic": false}],
+                "input_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": true},
+            },
+        });
+        refused(quark, ["quark", "the model's folder in FP8"]);
         refused(json!({"quant_method": "new"}), ["new", "take the unquantised model"]);
         refused(json!({"quant_method": "awq", "version": "gemv"}), ["`version` is \"gemv\"", "gemm"]);
         refused(json!({"quant_method": "gptq", "checkpoint_format": "marlin"}), ["marlin", "gptq_v2"]);
