@@ -8,7 +8,8 @@ and save it, so settings and names of tensors are theirs too. They need differen
     python scripts/golden/quantised_folders.py VALUES gptqmodel
     pip install torch==2.15.0 transformers==5.17.0 llmcompressor==0.14.0.1 compressed-tensors==0.19.0
     python scripts/golden/quantised_folders.py VALUES llmcompressor
-    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 auto-round==0.16.1
+    python scripts/golden/quantised_folders.py VALUES autoround
     python scripts/golden/quantised_folders.py VALUES logits
 
 golden/packed/NAME has config.json and the weights. VALUES/NAME.safetensors gets the weights that the program itself reads
@@ -49,6 +50,9 @@ GPTQMODEL = {
     "gptqmodel-awq": (MOE, dict(bits=4, group_size=32, sym=False, method="awq", format="gemm")),
     "gptqmodel-5bit": (DENSE, dict(bits=5, group_size=32, desc_act=False, sym=False)),
 }
+AUTOROUND = {
+    "autoround-w4a16": (MOE, dict(bits=4, group_size=32, sym=True)),
+}
 # The modifier, and its arguments.
 LLMCOMPRESSOR = {
     "llmcompressor-w4a16": (DENSE, "GPTQModifier", dict(scheme="W4A16", ignore=["lm_head"], actorder="static")),
@@ -56,6 +60,7 @@ LLMCOMPRESSOR = {
     "llmcompressor-fp8": (MOE, "QuantizationModifier", dict(scheme="FP8_DYNAMIC", ignore=["lm_head", "re:.*mlp.gate$"])),
     "llmcompressor-nvfp4": (DENSE, "QuantizationModifier", dict(scheme="NVFP4A16", ignore=["lm_head"])),
 }
+ALL = GPTQMODEL | AUTOROUND | LLMCOMPRESSOR
 
 
 def source(sizes: dict, folder: pathlib.Path) -> None:
@@ -80,6 +85,7 @@ def texts(vocabulary: int) -> list[dict]:
 
 def with_gptqmodel(name: str, folder: pathlib.Path, saved: pathlib.Path) -> dict[str, torch.Tensor]:
     from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
+    from gptqmodel.quantization.awq.utils.packing_utils import dequantize_gemm
 
     sizes, arguments = GPTQMODEL[name]
     settings = QuantizeConfig(device="cpu", offload_to_disk=False, **arguments)
@@ -89,9 +95,32 @@ def with_gptqmodel(name: str, folder: pathlib.Path, saved: pathlib.Path) -> dict
     model = GPTQModel.load(str(saved), device="cpu", backend=BACKEND.TORCH, dtype=torch.float16).model
     values = {}
     for module, linear in model.named_modules():
-        if hasattr(linear, "dequantize_weight"):
+        if hasattr(linear, "qzeros") and arguments.get("method") == "awq":
+            values[f"{module}.weight"] = dequantize_gemm(
+                linear.qweight, linear.qzeros, linear.scales.float(), arguments["bits"], arguments["group_size"]).T.float()
+        elif hasattr(linear, "dequantize_weight"):
             linear.scales = linear.scales.float()
             values[f"{module}.weight"] = linear.dequantize_weight().T.float()
+    return values
+
+
+def with_autoround(name: str, folder: pathlib.Path, saved: pathlib.Path) -> dict[str, torch.Tensor]:
+    from auto_round import AutoRound
+    from auto_round_extension.torch.qlinear_torch_zp import QuantLinear
+
+    arguments = AUTOROUND[name][1]
+    program = AutoRound(str(folder), scheme="W4A16", iters=0, device_map="cpu", disable_opt_rtn=True, **arguments)
+    program.quantize_and_save(str(saved), format="auto_round")
+    state, values = load_file(saved / "model.safetensors"), {}
+    for module in (key.removesuffix(".qweight") for key in state if key.endswith(".qweight")):
+        rows = state[f"{module}.scales"].shape[1]
+        columns = state[f"{module}.qweight"].shape[0] * 32 // arguments["bits"]
+        linear = QuantLinear(arguments["bits"], arguments["group_size"], columns, rows, bias=False)
+        for part in ("qweight", "qzeros", "scales"):
+            setattr(linear, part, state[f"{module}.{part}"])
+        linear.scales = linear.scales.float()
+        with torch.no_grad():
+            values[f"{module}.weight"] = linear(torch.eye(columns)).T
     return values
 
 
@@ -145,7 +174,8 @@ def put(model, values: dict[str, torch.Tensor]) -> None:
 
 
 def write_folder(name: str, values: pathlib.Path) -> None:
-    quantise, cases = (with_gptqmodel, GPTQMODEL) if name in GPTQMODEL else (with_llmcompressor, LLMCOMPRESSOR)
+    programs = [(with_gptqmodel, GPTQMODEL), (with_autoround, AUTOROUND), (with_llmcompressor, LLMCOMPRESSOR)]
+    quantise, cases = next(program for program in programs if name in program[1])
     with tempfile.TemporaryDirectory() as at:
         folder, saved = pathlib.Path(at, "source"), pathlib.Path(at, "saved")
         source(cases[name][0], folder)
@@ -166,7 +196,7 @@ def write_logits_of(name: str, values: pathlib.Path) -> None:
     from tiny.files import write_logits
     from tiny.shapes import TOLERANCE
 
-    sizes = (GPTQMODEL | LLMCOMPRESSOR)[name][0]
+    sizes = ALL[name][0]
     config = (Qwen3MoeConfig if sizes is MOE else Qwen3Config)(**sizes)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
@@ -178,7 +208,7 @@ def write_logits_of(name: str, values: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     values, what, *names = sys.argv[1:]
-    all_names = {"gptqmodel": GPTQMODEL, "llmcompressor": LLMCOMPRESSOR, "logits": GPTQMODEL | LLMCOMPRESSOR}[what]
+    all_names = {"gptqmodel": GPTQMODEL, "autoround": AUTOROUND, "llmcompressor": LLMCOMPRESSOR, "logits": ALL}[what]
     for case in names or all_names:
         (write_logits_of if what == "logits" else write_folder)(case, pathlib.Path(values))
         print(case)

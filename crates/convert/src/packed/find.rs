@@ -48,9 +48,7 @@ impl Planner<'_, '_> {
         let [words, rows] = matrix(codes)?;
         let [groups, of_zeros] = matrix(&zeros)?;
         let bits = self.bits_of(codes, &zeros, of_zeros * 32, rows)?;
-        // Only words of planes have codes of 5, 6 and 7 bits.
-        if !(words * 32).is_multiple_of(bits) || packing != GptqPacking::Planes && (bits == 1 || (5..8).contains(&bits))
-        {
+        if !(words * 32).is_multiple_of(bits) {
             return Err(wrong_shape(&codes.name, &codes.shape, format!("which is no matrix in codes of {bits} bits")));
         }
         let columns = words * 32 / bits;

@@ -25,7 +25,7 @@ use super::mlx::{WEIGHTS, with_weights};
 use super::nmse;
 
 /// The folders, and the formats of some of their tensors.
-pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 22] = [
+pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 24] = [
     ("gptq", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
     ("gptq-order", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("auto-round", &[("attn_q", Format::INT4_64)]),
@@ -53,6 +53,8 @@ pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 22] = [
     ("llmcompressor-fp8", &[("attn_q", Format::FP8_64), ("ffn_down_exps", Format::FP8_64)]),
     ("gptqmodel-3bit", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("gptqmodel-5bit", &[("attn_q", Format::Q8_0), ("ffn_down", Format::Q8_0)]),
+    ("gptqmodel-awq", &[("attn_q", Format::AFFINE4_32), ("ffn_down_exps", Format::AFFINE4_32)]),
+    ("autoround-w4a16", &[("attn_q", Format::Q4_0), ("ffn_down_exps", Format::Q4_0)]),
     ("modelopt-stacks-fp8", &[("ffn_gate_exps", Format::FP8_64), ("ffn_down_exps", Format::FP8_64)]),
     ("modelopt-stacks-nvfp4", &[("ffn_up_exps", Format::NVFP4_SCALED), ("ffn_down_exps", Format::NVFP4_SCALED)]),
     ("llmcompressor-nvfp4", &[("attn_q", Format::NVFP4_SCALED), ("ffn_down", Format::NVFP4_SCALED)]),
