@@ -57,6 +57,7 @@ AUTOROUND = {
 LLMCOMPRESSOR = {
     "llmcompressor-w4a16": (DENSE, "GPTQModifier", dict(scheme="W4A16", ignore=["lm_head"], actorder="static")),
     "llmcompressor-w4a16-head": (DENSE, "QuantizationModifier", dict(scheme="W4A16_ASYM")),
+    "llmcompressor-embedding": (DENSE, "QuantizationModifier", dict(scheme="W8A16", targets=["Linear", "Embedding"])),
     "llmcompressor-fp8": (MOE, "QuantizationModifier", dict(scheme="FP8_DYNAMIC", ignore=["lm_head", "re:.*mlp.gate$"])),
     "llmcompressor-nvfp4": (DENSE, "QuantizationModifier", dict(scheme="NVFP4A16", ignore=["lm_head"])),
 }
@@ -136,15 +137,25 @@ def with_llmcompressor(name: str, folder: pathlib.Path, saved: pathlib.Path) -> 
 
     sizes, modifier, arguments = LLMCOMPRESSOR[name]
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
-    recipe = getattr(quantization, modifier)(targets="Linear", **arguments)
+    recipe = getattr(quantization, modifier)(**{"targets": "Linear"} | arguments)
     oneshot(model=model, processor=PreTrainedTokenizerFast.from_pretrained(folder), recipe=recipe, pipeline="basic",
             dataset=Dataset.from_list(texts(sizes["vocab_size"])), max_seq_length=64, num_calibration_samples=16)
     model.save_pretrained(saved, save_compressed=True)
+    state, values = load_file(saved / "model.safetensors"), {}
+    if "embedding" in name:
+        # transformers does not load quantised embeddings.
+        groups = json.loads((saved / "config.json").read_text())["quantization_config"]["config_groups"]
+        scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**groups["group_0"]["weights"]))
+        compressor = BaseCompressor.get_value_from_registry("pack-quantized")
+        for module in (key.removesuffix(".weight_packed") for key in state if key.endswith(".weight_packed")):
+            parts = {part: state[f"{module}.{part}"] for part in ("weight_packed", "weight_scale", "weight_shape")}
+            parts["weight_scale"] = parts["weight_scale"].float()
+            values[f"{module}.weight"] = compressor.decompress(parts, scheme)["weight"].float()
+        return values
     model = AutoModelForCausalLM.from_pretrained(
         saved, dtype=torch.float32, quantization_config=CompressedTensorsConfig(run_compressed=False))
-    values = {key: w.float() for key, w in model.state_dict().items() if ".experts." not in key}
     # transformers rounds experts to BF16 when it stacks them.
-    state = load_file(saved / "model.safetensors")
+    values = {key: w.float() for key, w in model.state_dict().items() if ".experts." not in key}
     compressor = BaseCompressor.get_value_from_registry("float-quantized")
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(num_bits=8, type="float", strategy="channel"))
     for key in (key for key in state if ".experts." in key and key.endswith(".weight")):

@@ -25,7 +25,7 @@ use super::mlx::{WEIGHTS, with_weights};
 use super::nmse;
 
 /// The folders, and the formats of some of their tensors.
-pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 24] = [
+pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 25] = [
     ("gptq", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
     ("gptq-order", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("auto-round", &[("attn_q", Format::INT4_64)]),
@@ -50,6 +50,7 @@ pub(crate) const FOLDERS: [(&str, &[(&str, Format)]); 24] = [
     ("gptqmodel-head", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("llmcompressor-w4a16", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("llmcompressor-w4a16-head", &[("attn_q", Format::INT4_64), ("ffn_down", Format::INT4_64)]),
+    ("llmcompressor-embedding", &[("attn_q", Format::Q8_0)]),
     ("llmcompressor-fp8", &[("attn_q", Format::FP8_64), ("ffn_down_exps", Format::FP8_64)]),
     ("gptqmodel-3bit", &[("attn_q", Format::Q4_0), ("ffn_down", Format::Q4_0)]),
     ("gptqmodel-5bit", &[("attn_q", Format::Q8_0), ("ffn_down", Format::Q8_0)]),
@@ -214,6 +215,14 @@ fn heads_may_be_quantised() {
         let file = opened(&packed(name, "packed-head"), None);
         assert_eq!(file.tensor("output.weight").unwrap().format, format, "{name}");
         assert_eq!(file.tensor("token_embd.weight").unwrap().format, Format::BF16, "{name}");
+    }
+}
+
+#[test]
+fn embeddings_may_be_quantised() {
+    let file = opened(&packed("llmcompressor-embedding", "packed-embedding"), None);
+    for name in ["token_embd.weight", "output.weight"] {
+        assert_eq!(file.tensor(name).unwrap().format, Format::Q8_0, "{name}");
     }
 }
 
