@@ -31,7 +31,7 @@ pub(crate) struct Integers {
     pub(super) group: usize,
     /// The group of each column, unless groups are consecutive columns.
     pub(super) order: Option<Arc<[u32]>>,
-    /// The columns that are read, in the order of their groups, which so are consecutive: see [`reorder`](super::reorder).
+    /// The columns in the order in which they are read, so that groups are consecutive: see [`reorder`](super::reorder).
     pub(super) columns: Option<Arc<[u32]>>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Slice<T> {
 }
 
 /// Some runs of a tensor.
-struct Runs {
+struct TensorRuns {
     tensor: usize,
     first: u64,
 }
@@ -59,7 +59,7 @@ pub(super) fn write(
     let mut header = Vec::new();
     file.begin(&mut header)?;
     let slices = slices(tensors, header.len() as u64);
-    let make = |runs: &Runs, pool: &mut LastPool, out: &mut [u8]| pool.get(runs.tensor).fill(runs.first, out);
+    let make = |runs: &TensorRuns, pool: &mut LastPool, out: &mut [u8]| pool.get(runs.tensor).fill(runs.first, out);
 
     write_atomically(path, |out| {
         out.write_all(&header).and_then(|()| out.flush()).map_err(WriteError::Io)?;
@@ -73,7 +73,7 @@ pub(super) fn write(
     })
 }
 
-fn slices(tensors: &[TensorPlan], data_start: u64) -> Vec<Slice<Runs>> {
+fn slices(tensors: &[TensorPlan], data_start: u64) -> Vec<Slice<TensorRuns>> {
     let mut slices = Vec::new();
     let mut start = data_start;
     for (tensor, plan) in tensors.iter().enumerate() {
@@ -81,7 +81,7 @@ fn slices(tensors: &[TensorPlan], data_start: u64) -> Vec<Slice<Runs>> {
         let bytes = blocks * plan.format.block_bytes() as u64;
         let step = RUNS * run_bytes(plan.format) as u64;
         for (i, at) in (0..bytes).step_by(step as usize).enumerate() {
-            let what = Runs { tensor, first: i as u64 * RUNS };
+            let what = TensorRuns { tensor, first: i as u64 * RUNS };
             slices.push(Slice { offset: start + at, bytes: step.min(bytes - at) as usize, what });
         }
         start += bytes.next_multiple_of(DEFAULT_ALIGNMENT);

@@ -12,7 +12,7 @@ use super::node::Node;
 use super::{ActId, OrderId, Program, RowsId};
 
 /// Rows that are prepared as activations, and these activations with gathered columns.
-struct Source {
+struct PreparedRows {
     rows: RowsId,
     gathered: BTreeMap<OrderId, ActId>,
 }
@@ -54,7 +54,7 @@ impl Program {
                 if !(matches!(node, Node::Prepare { act, .. } if !read.contains(&act))) {
                     part.nodes.push(node);
                 }
-                for Source { rows: x, gathered } in acts.iter().filter_map(|act| sources.get(act)) {
+                for PreparedRows { rows: x, gathered } in acts.iter().filter_map(|act| sources.get(act)) {
                     for (&order, &act) in gathered {
                         rows.push(rows[x.0]);
                         let out = RowsId(rows.len() - 1);
@@ -67,20 +67,20 @@ impl Program {
     }
 
     /// The rows of all activations that a node prepares from rows.
-    fn sources(&self) -> BTreeMap<ActId, Source> {
+    fn sources(&self) -> BTreeMap<ActId, PreparedRows> {
         let of_node = |node: &Node| {
             let prepared = node.prepared();
             let rows = if let Node::Prepare { x, .. } = node { Some(*x) } else { prepared.rows };
             prepared
                 .acts
                 .into_iter()
-                .filter_map(move |act| Some((act, Source { rows: rows?, gathered: BTreeMap::new() })))
+                .filter_map(move |act| Some((act, PreparedRows { rows: rows?, gathered: BTreeMap::new() })))
         };
         self.parts().flat_map(|part| &part.nodes).flat_map(of_node).collect()
     }
 
     /// Whether the matrix is multiplied, and only with inputs that can be gathered.
-    fn reads_sources(&self, matrix: usize, sources: &BTreeMap<ActId, Source>) -> bool {
+    fn reads_sources(&self, matrix: usize, sources: &BTreeMap<ActId, PreparedRows>) -> bool {
         let nodes = || self.parts().flat_map(|part| &part.nodes);
         let products = nodes().flat_map(Node::products).filter(|product| product.weight.0 == matrix).count();
         let is_input = |node: &&Node| {
