@@ -103,7 +103,7 @@ fn word(data: &[u8], at: usize) -> u32 {
 #[inline]
 fn codes_of_stream(data: &[u8], bits: usize, all: Range<usize>, place: impl Fn(usize) -> usize, out: &mut Vec<u8>) {
     let each = 32 / bits;
-    if 32 % bits != 0 || all.start % each != 0 {
+    if 32 % bits != 0 || !all.start.is_multiple_of(each) {
         return all.for_each(|i| out.push(code(data, bits, i, &place)));
     }
     let end = out.len() + all.len();

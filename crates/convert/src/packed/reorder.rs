@@ -48,8 +48,10 @@ pub(crate) fn reorder(planned: &mut Vec<OutputTensor>, checkpoint: &Checkpoint) 
         }
     }
     for ((layer, set), matrices) in sets {
-        let is_there = |part: &&str| planned.iter().any(|tensor| tensor.name == format!("{layer}.{part}.weight"));
-        if !SETS[set].iter().take(2).all(is_there) {
+        let is_there = |start: String| planned.iter().any(|tensor| tensor.name.starts_with(&start));
+        let is_whole = SETS[set].iter().take(2).all(|part| is_there(format!("{layer}.{part}.weight")));
+        // The gates of a delta rule are rows of the same matrix.
+        if !is_whole || set == 0 && is_there(format!("{layer}.ssm_")) {
             continue;
         }
         let Some(columns) = agreed(matrices.iter().map(|&index| &planned[index])) else { continue };
@@ -73,21 +75,13 @@ pub(crate) fn reorder(planned: &mut Vec<OutputTensor>, checkpoint: &Checkpoint) 
 }
 
 /// The order of the columns of all parts of these tensors, if they have one.
-fn agreed<'a>(tensors: impl Iterator<Item = &'a OutputTensor>) -> Option<Arc<[u32]>> {
-    let mut agreed: Option<(Arc<[u32]>, Arc<[u32]>)> = None;
-    for tensor in tensors {
-        let Source::Tensors { parts, rows, .. } = &tensor.source else { return None };
-        if matches!(rows.order, RowOrder::Columns { .. }) {
-            return None;
-        }
-        for part in parts {
-            let order = part.integers()?.order.clone()?;
-            match &agreed {
-                Some((same, _)) if *same == order => {}
-                Some(_) => return None,
-                None => agreed = Some((order, part.integers()?.sorted_columns()?)),
-            }
-        }
-    }
-    agreed.map(|(_, columns)| columns)
+fn agreed<'a>(mut tensors: impl Iterator<Item = &'a OutputTensor> + Clone) -> Option<Arc<[u32]>> {
+    let parts = |tensor: &'a OutputTensor| match &tensor.source {
+        Source::Tensors { parts, rows, .. } if !matches!(rows.order, RowOrder::Columns { .. }) => parts.as_slice(),
+        _ => &[],
+    };
+    let first = tensors.clone().find_map(|tensor| parts(tensor).first()?.integers())?;
+    let is_same = |part: &Stored| part.integers().is_some_and(|integers| integers.order == first.order);
+    let all = tensors.all(|tensor| !parts(tensor).is_empty() && parts(tensor).iter().all(is_same));
+    first.sorted_columns().filter(|_| all)
 }
