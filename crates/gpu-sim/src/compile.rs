@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::msl::{self, Dialect, Translated};
-use crate::{Language, Mode, Source};
+use crate::source::{Language, Mode, Source};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -1,7 +1,7 @@
 //! A launch as data, and its checks.
 
-use crate::Language;
 use crate::error::{Error, Result};
+use crate::source::Language;
 use crate::tensor_map::TensorMap;
 
 /// Shared memory of a block in bytes: the limit of compute capability 9.0.

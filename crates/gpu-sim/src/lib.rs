@@ -25,6 +25,7 @@
 //! - registers, occupancy and time;
 //! - a fragment layout that kernel and simulator misread alike.
 
+mod address_spaces;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod check;
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -42,116 +43,22 @@ mod unsupported;
 mod launch;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod msl;
+mod prelude;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod program;
+mod source;
 // Unused there too.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod tensor_map;
 
+pub use address_spaces::check_address_spaces;
 pub use error::{Error, Result};
 pub use fault::{Fault, Kind, Place};
 pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT, THREADGROUP_LIMIT};
+pub use prelude::{HOPPER, PTX, SYSTEM};
 #[cfg(all(target_arch = "x86_64", unix))]
 pub use program::Program;
+pub use source::{Constant, Language, Mode, Source};
 pub use tensor_map::{Swizzle, TensorMap};
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 pub use unsupported::Program;
-
-/// The inline PTX functions of a program's `ptx.cuh` in plain C++. For a source that includes `ptx.cuh`, call
-/// [`Program::compile`] with this source instead.
-pub const PTX: &str = include_str!("../include/ptx.cuh");
-
-/// The functions of `system.cuh`: words that kernels share with threads of the host. It must follow `device.h`.
-pub const SYSTEM: &str = include_str!("../include/system.cuh");
-
-/// The functions of `hopper.cuh`, the instructions of compute capability 9.0. It must follow [`PTX`].
-pub const HOPPER: &str = include_str!("../include/hopper.cuh");
-
-/// Checks the address spaces of a Metal source, which [`Program`] does not check. Fails if a pointer or reference to
-/// one address space is used as another. Clang compiles the source as C++ for OpenCL; without Clang the error is
-/// [`Error::NoClang`]. Sources that passed are recorded in the folder `cache`.
-#[cfg(all(target_arch = "x86_64", unix))]
-pub fn check_address_spaces(source: &Source, cache: &std::path::Path) -> Result<()> {
-    msl::address_spaces(source, cache)
-}
-
-/// Fails, because the simulator is not available.
-#[cfg(not(all(target_arch = "x86_64", unix)))]
-pub fn check_address_spaces(_: &Source, _: &std::path::Path) -> Result<()> {
-    Err(Error::Host)
-}
-
-/// How a source is compiled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Without checks.
-    #[default]
-    Fast,
-    /// Checks every access; [`Kind`] lists the faults. About ten times slower.
-    Checked,
-}
-
-/// The language of a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Language {
-    /// CUDA C++.
-    #[default]
-    Cuda,
-    /// The Metal Shading Language 3.1: kernels only, without textures.
-    Metal,
-}
-
-/// The value of a function constant of Metal.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Constant {
-    /// `bool`.
-    Bool(bool),
-    /// `int`.
-    Int(i32),
-    /// `uint`.
-    Uint(u32),
-    /// `float`.
-    Float(f32),
-}
-
-impl Constant {
-    /// Its type in Metal.
-    #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
-    fn type_name(self) -> &'static str {
-        match self {
-            Self::Bool(_) => "bool",
-            Self::Int(_) => "int",
-            Self::Uint(_) => "uint",
-            Self::Float(_) => "float",
-        }
-    }
-
-    /// Its value in C++.
-    #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
-    fn literal(self) -> String {
-        match self {
-            Self::Bool(value) => value.to_string(),
-            Self::Int(value) => format!("(int){}u", value as u32),
-            Self::Uint(value) => format!("{value}u"),
-            Self::Float(value) => format!("as_type<float>({}u)", value.to_bits()),
-        }
-    }
-}
-
-/// A kernel source and how it is compiled.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Source<'a> {
-    /// Its language.
-    pub language: Language,
-    /// The source's name in messages, unless it has `#line` directives.
-    pub name: &'a str,
-    /// The translation unit, with its includes expanded.
-    pub text: &'a str,
-    /// Macros and their values.
-    pub defines: &'a [(&'a str, &'a str)],
-    /// Values of function constants by index, for Metal only. They are compiled into the source, as a device
-    /// specialises a pipeline.
-    pub constants: &'a [(u32, Constant)],
-    /// Fast or checked mode.
-    pub mode: Mode,
-}

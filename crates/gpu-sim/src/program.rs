@@ -2,10 +2,11 @@
 
 use crate::check::Buffer;
 use crate::code::Code;
+use crate::compile;
 use crate::engine::{Engine, EngineView, Entry, KernelView, LaunchJob};
 use crate::error::{Error, Result};
 use crate::launch::{Access, Arg, Launch, Limits, Signature};
-use crate::{Language, Mode, Source, compile};
+use crate::source::{Language, Mode, Source};
 use libloading::Library;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,7 +151,7 @@ impl Program {
         }
         let mut engine = match ENGINE.take() {
             Some(engine) => engine,
-            None => Engine::new().map_err(Error::Memory)?,
+            None => Engine::start().map_err(Error::Memory)?,
         };
         // SAFETY: the arguments fit the parameters; the caller vouches for the memory.
         let result = unsafe { engine.run(&job) };

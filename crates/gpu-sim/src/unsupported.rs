@@ -1,7 +1,8 @@
 //! The public interface on hosts without the simulator; every call fails with an error.
 
 use crate::error::{Error, Result};
-use crate::{Launch, Source};
+use crate::launch::Launch;
+use crate::source::Source;
 use std::path::Path;
 
 /// A compiled source. There is none on this machine.

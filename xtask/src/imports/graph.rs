@@ -24,7 +24,12 @@ struct Module {
     declared: BTreeMap<String, Names>,
     /// All paths of more than one name.
     paths: BTreeSet<Names>,
+    /// Whether the file is a `mod.rs` that declares modules and defines more than that.
+    is_mixed_index: bool,
 }
+
+/// Words that start the definition of an item. A macro is none, and what it writes is not read.
+const ITEMS: [&str; 9] = ["struct", "enum", "union", "trait", "impl", "fn", "const", "static", "type"];
 
 impl Graph {
     /// Reads the files of a crate.
@@ -46,7 +51,8 @@ impl Graph {
                 () if path.extension().is_some_and(|end| end == "rs") => {
                     let is_own = ["mod", "lib", "main"].contains(&stem.as_str());
                     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-                    self.add(if is_own { at.to_vec() } else { inner }, &text)?;
+                    let module = self.add(if is_own { at.to_vec() } else { inner }, &text)?;
+                    module.is_mixed_index &= stem == "mod";
                 }
                 () => {}
             }
@@ -54,10 +60,18 @@ impl Graph {
         Ok(())
     }
 
-    fn add(&mut self, at: Names, text: &str) -> Result<(), String> {
+    fn add(&mut self, at: Names, text: &str) -> Result<&mut Module, String> {
         let tokens = text.parse::<TokenStream>().map_err(|error| format!("{}: {error}", at.join("::")))?;
-        self.modules.entry(at).or_default().read(tokens);
-        Ok(())
+        let module = self.modules.entry(at).or_default();
+        let [declares, defines] = index_parts(&tokens.clone().into_iter().collect::<Vec<_>>());
+        module.is_mixed_index = declares && defines;
+        module.read(tokens);
+        Ok(module)
+    }
+
+    /// The `mod.rs` that are not only an index, by their paths.
+    pub(super) fn mixed_indexes(&self) -> impl Iterator<Item = String> {
+        self.modules.iter().filter(|(_, module)| module.is_mixed_index).map(|(at, _)| at.join("/"))
     }
 
     /// Which module imports from which, by path.
@@ -111,9 +125,7 @@ impl Module {
         while let Some(token) = tokens.get(at) {
             match token {
                 TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    let attribute = tokens.get(at + 1).map(ToString::to_string).unwrap_or_default();
-                    let attribute = attribute.replace(' ', "");
-                    if ["[cfg(test)]", "[cfg(all(test,"].iter().any(|start| attribute.starts_with(start)) {
+                    if is_test(&tokens, at + 1) {
                         at = end_of_item(&tokens, at + 1);
                     }
                 }
@@ -174,6 +186,30 @@ impl Module {
     }
 }
 
+/// Whether a file declares modules, and whether it defines items. Tests are left out.
+fn index_parts(tokens: &[TokenTree]) -> [bool; 2] {
+    let (mut parts, mut at) = ([false; 2], 0);
+    while let Some(token) = tokens.get(at) {
+        match token {
+            TokenTree::Punct(punct) if punct.as_char() == '#' && is_test(tokens, at + 1) => {
+                at = end_of_item(tokens, at + 1);
+            }
+            TokenTree::Ident(ident) if ident == "use" => at = end_of_item(tokens, at),
+            TokenTree::Ident(ident) if ident == "mod" => parts[0] = true,
+            TokenTree::Ident(ident) if ITEMS.iter().any(|item| ident == item) => parts[1] = true,
+            _ => {}
+        }
+        at += 1;
+    }
+    parts
+}
+
+/// Whether the attribute at a token is that of tests.
+fn is_test(tokens: &[TokenTree], at: usize) -> bool {
+    let attribute = tokens.get(at).map(ToString::to_string).unwrap_or_default().replace(' ', "");
+    ["[cfg(test)]", "[cfg(all(test,"].iter().any(|start| attribute.starts_with(start))
+}
+
 /// The names of a path that starts at a token, and the place after it: a `::` before a brace or an asterisk belongs to it.
 fn path(tokens: &[TokenTree], mut at: usize) -> (Names, usize) {
     let mut names = Names::new();
@@ -214,6 +250,20 @@ mod tests {
         }
         let edges = graph.edges().into_iter();
         edges.flat_map(|(from, to)| to.into_iter().map(move |to| format!("{from} > {to}"))).collect()
+    }
+
+    #[test]
+    fn an_index_declares_modules_and_defines_nothing() {
+        for (text, expected) in [
+            ("mod a; pub use a::{One, Two}; #[cfg(test)] mod tests { const A: u8 = 0; }", [true, false]),
+            ("mod a; macro_rules! write { () => { struct One; } } write!();", [true, false]),
+            ("mod a; use a::One; struct Two(One);", [true, true]),
+            ("mod a; impl a::One { fn f() {} }", [true, true]),
+            ("//! A leaf.\nstruct One;", [false, true]),
+        ] {
+            let tokens: Vec<TokenTree> = text.parse::<TokenStream>().expect("Rust").into_iter().collect();
+            assert_eq!(index_parts(&tokens), expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! The memory that a kernel may access: its arguments, and the history of their bytes.
 
 use super::history::Cell;
-use super::{Wrong, writes};
+use super::who::{Wrong, no_memory};
 use crate::fault::Kind;
 use crate::launch::Access;
 use memmap2::{MmapMut, MmapOptions};
+
+/// Whether a kernel may write.
+fn writes(access: Access) -> bool {
+    access != Access::Read
+}
 
 /// A buffer among the arguments.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +123,7 @@ impl Extents {
             true => None,
             false => {
                 let all = extent.end - extent.begin;
-                Some(extent.shadow.cells(all, at - extent.begin, bytes).map_err(super::no_memory)?)
+                Some(extent.shadow.cells(all, at - extent.begin, bytes).map_err(no_memory)?)
             }
         };
         Ok(Found { cells, fresh, settled, argument })

@@ -2,7 +2,7 @@
 
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};
-use super::{CURRENT, Engine, LaunchJob, Thread};
+use super::state::{CURRENT, Engine, LaunchJob, Thread};
 use crate::check::Checks;
 use crate::error::Error;
 use crate::fault::{Fault, Kind};

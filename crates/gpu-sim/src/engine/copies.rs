@@ -2,8 +2,8 @@
 //! wait exposes the old bytes.
 
 use super::abi::{EngineView, Site};
+use super::state::{Engine, stop};
 use super::touch::check;
-use super::{Engine, stop};
 use crate::check::Touch;
 use crate::fault::Kind;
 use std::ffi::c_void;

@@ -3,8 +3,8 @@
 
 use super::abi::{EngineView, Site, step};
 use super::block::suspend;
+use super::state::{Engine, refuse};
 use super::touch::check;
-use super::{Engine, refuse};
 use crate::check::{COPIES, Clock, Touch};
 use crate::fault::Kind;
 use std::ffi::c_void;

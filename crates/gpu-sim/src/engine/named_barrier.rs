@@ -3,7 +3,7 @@
 
 use super::abi::{EngineView, Site};
 use super::block::suspend;
-use super::{Engine, refuse};
+use super::state::{Engine, refuse};
 use crate::check::Clock;
 use crate::fault::Kind;
 

@@ -3,8 +3,8 @@
 //! part (16 rows of a and all of b) and waits for that part only. The wait does not cover the reads of other warps.
 
 use super::abi::{EngineView, Product, Site};
+use super::state::{Engine, refuse};
 use super::touch::check_for;
-use super::{Engine, refuse};
 use crate::check::{Actor, PRODUCTS, Touch};
 use crate::fault::Kind;
 use std::collections::VecDeque;

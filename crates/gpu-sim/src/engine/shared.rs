@@ -1,7 +1,7 @@
 //! The shared memory of a block.
 
 use super::abi::{EngineView, Site};
-use super::{Engine, stop};
+use super::state::{Engine, stop};
 use crate::fault::Kind;
 use crate::launch::{Limits, SHARED_LIMIT, STATIC_SHARED_LIMIT};
 use memmap2::MmapMut;

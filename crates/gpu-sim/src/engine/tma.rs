@@ -3,8 +3,8 @@
 
 use super::abi::{EngineView, Site};
 use super::mbarrier::MOST;
+use super::state::{Engine, refuse};
 use super::touch::{check, check_for};
-use super::{Engine, refuse};
 use crate::check::{COPIES, Touch, Who};
 use crate::fault::Kind;
 use crate::launch::Order;

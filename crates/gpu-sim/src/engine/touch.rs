@@ -1,7 +1,7 @@
 //! The hook that precedes each access in checked mode.
 
 use super::abi::{EngineView, Site};
-use super::{Engine, stop};
+use super::state::{Engine, stop};
 use crate::check::{Actor, Touch, Who};
 use std::ffi::c_void;
 

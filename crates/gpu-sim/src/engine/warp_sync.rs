@@ -2,7 +2,7 @@
 
 use super::abi::{Collective, EngineView, Site, lanes};
 use super::block::suspend;
-use super::{Engine, refuse, stop};
+use super::state::{Engine, refuse, stop};
 use crate::fault::Kind;
 use std::ffi::{CStr, c_void};
 

@@ -1,6 +1,6 @@
 //! Attributes: `[[name(argument)]]`.
 
-use super::Translator;
+use super::translator::Translator;
 
 /// One attribute, and its index.
 #[derive(Clone, Debug, PartialEq, Eq)]

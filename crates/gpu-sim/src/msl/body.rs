@@ -1,7 +1,7 @@
 //! Function bodies, and other tokens that are copied without address spaces and attributes.
 
 use super::scope::SPACES;
-use super::{Dialect, Translator};
+use super::translator::{Dialect, Translator};
 
 /// Specifiers with which a variable in threadgroup memory may start, next to `threadgroup` itself.
 const SPECIFIERS: &[&str] = &["const", "volatile", "static", "constexpr", "inline"];

@@ -2,7 +2,7 @@
 
 use super::scope::{Place, SPACES};
 use super::tokens::Token;
-use super::{Dialect, Translator};
+use super::translator::{Dialect, Translator};
 use std::collections::HashMap;
 
 /// A function by its header without address spaces: its address spaces, and its body.

@@ -4,7 +4,7 @@
 use super::attribute::Attribute;
 use super::function::Function;
 use super::parameters::Passed;
-use super::{Dialect, Translator};
+use super::translator::{Dialect, Translator};
 use std::fmt::Write;
 
 /// Facts about a template that its instances need.

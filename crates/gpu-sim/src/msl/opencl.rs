@@ -2,12 +2,14 @@
 //! wrong one. The result never runs.
 
 use super::function::Function;
+use super::preprocess::preprocess;
 use super::scope::SPACES;
 use super::tokens::Kind;
-use super::{Dialect, Translated, Translator, preprocess, translate};
-use crate::Source;
+use super::translate::{Translated, translate};
+use super::translator::{Dialect, Translator};
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::source::Source;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Parameters: the arguments of kernels by their attributes, and the allowed parameters of other functions.
 
-use super::Translator;
 use super::attribute::Attribute;
+use super::translator::Translator;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of buffers that a kernel can have: `[[buffer(0)]]` to `[[buffer(30)]]`.

@@ -1,8 +1,8 @@
 //! Checks that pointers and references name their address space. The translator recognises types only by their syntax,
 //! so it checks certain cases and leaves the rest to the compiler with address spaces.
 
-use super::Translator;
 use super::scope::SPACES;
+use super::translator::Translator;
 
 /// Words that are not followed by a type.
 const NO_TYPES: &[&str] = &[

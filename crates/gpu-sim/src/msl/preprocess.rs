@@ -1,7 +1,7 @@
 //! Preprocesses Metal source with the system's C++ compiler.
 
-use crate::Source;
 use crate::error::{Error, Result};
+use crate::source::Source;
 use std::io::Write;
 use std::process::{Command, Stdio};
 

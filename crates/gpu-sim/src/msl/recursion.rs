@@ -1,6 +1,6 @@
 //! The call graph: Metal has no recursion, and no function calls a kernel.
 
-use super::Translator;
+use super::translator::Translator;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions by their names.

@@ -2,7 +2,7 @@
 
 use super::kernel::Template;
 use super::tokens::{Kind, Token};
-use super::{Dialect, Translator};
+use super::translator::{Dialect, Translator};
 
 /// Words that name an address space.
 pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgroup"];

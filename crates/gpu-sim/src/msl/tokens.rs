@@ -1,6 +1,6 @@
 //! Tokens of preprocessed source, each with its line.
 
-use super::Problem;
+use super::problem::Problem;
 use std::borrow::Cow;
 
 /// The kind of a token.

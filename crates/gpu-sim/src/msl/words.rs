@@ -1,7 +1,7 @@
 //! Reserved words: those that MSL does not have, and those of the simulator.
 
-use super::Translator;
 use super::tokens::Kind;
+use super::translator::Translator;
 
 /// Words of C++ with their status in MSL (Metal Shading Language Specification, 1.5, "Metal and C++14 restrictions").
 const REFUSED: &[(&str, &str)] = &[

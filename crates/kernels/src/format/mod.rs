@@ -15,132 +15,57 @@
 // Formats are named as the field names them: `Q4_K`.
 #![allow(non_camel_case_types)]
 
-use std::marker::PhantomData;
-
-use crate::simd::{Kernel, Portable, Simd};
-
+pub mod affine;
+pub mod bfloat16;
 mod bits;
+mod block;
 pub mod e4m3;
+mod encoding;
 mod fit;
+pub mod float16;
+pub mod float32;
+pub mod fp8;
 mod grid;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_kl;
+pub mod iq2_ks;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_ks;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_k;
+pub mod iq4_ks;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod iq5_k;
+pub mod iq5_ks;
+mod k_scales;
+pub mod mxfp4;
+pub mod nvfp4;
+pub mod nvfp4_scaled;
+pub mod q1_0;
+pub mod q2_0;
+pub mod q2_k;
+pub mod q3_k;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
+pub mod q8_0;
 pub mod rows;
 mod shifted;
+pub mod tq1_0;
+pub mod tq2_0;
 
+use block::plane;
+pub use block::{BlockFormat, Float, Plane, Quantised, Scale};
 pub use grid::gpu_sources;
-
-/// A run of bytes inside a block that a layout may move as a whole.
-///
-/// The planes of a format cover each byte of its block once, in the order in which kernels read them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plane {
-    /// First byte of the plane in the block.
-    pub start: usize,
-    /// Bytes of the plane within one block.
-    pub bytes: usize,
-    /// Bytes that must stay together (1, 2 or 4): the granule by which rows are interleaved.
-    pub unit: usize,
-}
-
-/// `bytes` bytes from `start` on, interleaved in units of `unit`.
-const fn plane(start: usize, bytes: usize, unit: usize) -> Plane {
-    Plane { start, bytes, unit }
-}
-
-/// The encoding of one format: block layout, scalar decode and encode.
-///
-/// Decoding is bit-exact with the GGUF reference (`gguf.quants` of PyPI's `gguf` 0.19).
-pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
-    /// Elements in one block.
-    const BLOCK: usize;
-    /// Elements that share a scale: 16 or 32, 1 for floats.
-    const GROUP: usize;
-    /// Bytes of one block.
-    const BYTES: usize;
-    /// Planes of the block, in the order of a tile.
-    const PLANES: &'static [Plane];
-    /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
-    const ENCODE_NMSE: f64;
-
-    /// No model is quantised to the format: [`BlockFormat::encode`] serves tests and synthetic models. Without an
-    /// importance matrix, formats of about two bits lose too much; others are for models that were trained in them.
-    const READ_ONLY: bool = false;
-
-    /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
-    fn decode(block: &[u8], out: &mut [f32]);
-    /// The number of blocks that are encoded together: the blocks of 16 groups (elements that share a scale), one group
-    /// in each lane.
-    const BATCH: usize = 16 * Self::GROUP / Self::BLOCK;
-    /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on
-    /// the CPU, nor a block's on the others. Non-finite values are undefined but safe.
-    fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]);
-}
-
-/// A float format. If one element is one block, a tile of 16 rows holds for each column its 16 values side by side.
-pub trait Float: BlockFormat {
-    /// Whether elements are bfloat16, which some CPUs multiply in pairs: see [`Simd::dot_bf16`].
-    const IS_BF16: bool = false;
-
-    /// Loads the 16 rows' values of column `k < BLOCK` from a tile.
-    fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32;
-}
-
-/// Scale and minimum of 16 elements × 16 rows: value = scale · (code − ZERO) − min. Lanes are rows.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Scale<S: Simd> {
-    /// Scale of each row.
-    pub scale: S::F32,
-    /// Minimum of each row; ignored unless the format says [`Quantised::HAS_MIN`].
-    pub min: S::F32,
-}
-
-/// A quantised format, unpacked the same way at every CPU level.
-///
-/// A *tile* is one block of each of 16 rows, permuted by planes and units: for every unit of every plane, in the order
-/// of [`BlockFormat::PLANES`], the unit of row 0, of row 1, … of row 15. So a plane before which others of `p` bytes
-/// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` is at `16 * p + (i * 16 + r) * unit`.
-pub trait Quantised: BlockFormat {
-    /// Codes are signed bytes. Otherwise they are unsigned, at most 127.
-    const SIGNED: bool = false;
-    /// The largest magnitude of a code.
-    const LARGEST: i32;
-    /// The products of two codes with two int8 activations (of at most 127) that may be summed in 16 bits.
-    const PAIR_SUMS: usize = (i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize;
-    /// Subtracted from each code (0 for signed codes).
-    const ZERO: i32 = 0;
-    /// The format has minima (value = scale · code − min).
-    const HAS_MIN: bool = false;
-    /// A block's scales are its [`Quantised::unit`] times [`Quantised::integers`], and a block has 256 elements.
-    const INTEGER_SCALES: bool = false;
-
-    /// Unpacks the codes of elements `32·g .. 32·g + 32` of the tile: vector `j` holds, for each of the 16 rows,
-    /// the codes of elements `32·g + 4·j .. 32·g + 4·j + 4` in ascending order. `g < BLOCK / 32`.
-    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8];
-
-    /// The unit of each row's scales: by default the f16 at the start of its block.
-    #[inline(always)]
-    fn unit<S: Simd>(s: S, tile: &[u8]) -> S::F32 {
-        s.load_f16(tile, 0)
-    }
-
-    /// Integer scales of elements `32·g .. 32·g + 32`, at most 128 in magnitude: first and second sixteen. With
-    /// `GROUP == 32` both are the same.
-    #[inline(always)]
-    fn integers<S: Simd>(s: S, _tile: &[u8], _g: usize) -> [S::I32; 2] {
-        [s.splat_i32(1); 2]
-    }
-
-    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By
-    /// default there are no minima.
-    #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let (unit, integers) = (Self::unit(s, tile), Self::integers(s, tile, g));
-        two!(half => {
-            let scale = if Self::INTEGER_SCALES { s.mul(unit, s.to_f32(integers[half])) } else { unit };
-            Scale { scale, min: s.splat(0.0) }
-        })
-    }
-}
 
 /// Declares every format once. Columns: enum name and struct, GGML type number, folder. Formats without a number may
 /// share a folder, which is named after them.
@@ -149,11 +74,6 @@ macro_rules! formats {
      quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }
      unnumbered_float { $($vname:ident in $vdir:ident;)* }
      unnumbered { $($($uname:ident),+ in $udir:ident;)* }) => {
-        $(pub mod $fdir;)*
-        $(pub mod $qdir;)*
-        $(pub mod $vdir;)*
-        $(pub mod $udir;)*
-
         /// An encoding of tensor data.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -292,120 +212,3 @@ formats! {
 }
 
 pub use {with_format, with_format_kind};
-
-impl Format {
-    /// The formats of GGUF files.
-    pub fn numbered() -> impl Iterator<Item = Format> {
-        Self::ALL.iter().copied().filter(|format| format.ggml_type().is_some())
-    }
-
-    /// The format of this name, in any case.
-    pub fn named(name: &str) -> Option<Format> {
-        Self::ALL.iter().copied().find(|format| format.name().eq_ignore_ascii_case(name))
-    }
-
-    /// Whether elements are bfloat16, so that [`crate::act::Precision::Fast`] may round activations to it.
-    pub fn is_bf16(self) -> bool {
-        with_format_kind!(self, float F => F::IS_BF16, quantised _F => false)
-    }
-
-    /// Whether kernels of [`crate::act::Precision::Fast`] may round weights and activations to bfloat16: floats with fewer
-    /// bits and a scale.
-    pub fn is_narrow_float(self) -> bool {
-        self.is_float() && self.block_len() > 1
-    }
-
-    /// Whether no model is quantised to this format, see [`BlockFormat::READ_ONLY`].
-    pub fn is_read_only(self) -> bool {
-        with_format!(self, F => F::READ_ONLY)
-    }
-
-    /// Elements in one block.
-    pub fn block_len(self) -> usize {
-        with_format!(self, F => F::BLOCK)
-    }
-
-    /// Bytes of one block.
-    pub fn block_bytes(self) -> usize {
-        with_format!(self, F => F::BYTES)
-    }
-
-    /// The planes of one block, in the order of a tile.
-    pub fn planes(self) -> &'static [Plane] {
-        with_format!(self, F => F::PLANES)
-    }
-
-    /// Bytes of a row of `columns` elements, or `None` if a row is not whole blocks or overflows.
-    pub fn row_bytes(self, columns: usize) -> Option<usize> {
-        if !columns.is_multiple_of(self.block_len()) {
-            return None;
-        }
-        (columns / self.block_len()).checked_mul(self.block_bytes())
-    }
-
-    /// Decodes whole blocks into floats. Returns `None` unless `bytes` is exactly the blocks of `out`.
-    pub fn decode(self, bytes: &[u8], out: &mut [f32]) -> Option<()> {
-        if self.row_bytes(out.len())? != bytes.len() {
-            return None;
-        }
-        with_format!(self, F => {
-            for (block, values) in bytes.chunks_exact(F::BYTES).zip(out.chunks_exact_mut(F::BLOCK)) {
-                F::decode(block, values);
-            }
-        });
-        Some(())
-    }
-
-    /// Encodes floats into whole blocks. Returns `None` unless `bytes` is exactly the blocks of `values`.
-    pub fn encode(self, values: &[f32], bytes: &mut [u8]) -> Option<()> {
-        self.encode_by(Portable, values, bytes)
-    }
-
-    /// [`Format::encode`] by a level of the CPU; all give the same bytes.
-    pub fn encode_by(self, level: impl Simd, values: &[f32], bytes: &mut [u8]) -> Option<()> {
-        if self.row_bytes(values.len())? != bytes.len() {
-            return None;
-        }
-        with_format!(self, F => level.run(Encode::<F> { values, bytes, format: PhantomData }));
-        Some(())
-    }
-}
-
-/// The most elements and bytes of a batch, in any format.
-const BATCH_ELEMENTS: usize = 1024;
-const BATCH_BYTES: usize = 2048;
-
-/// Encodes whole blocks, batch after batch, the last one padded with zeros.
-struct Encode<'a, F> {
-    values: &'a [f32],
-    bytes: &'a mut [u8],
-    format: PhantomData<F>,
-}
-
-impl<F: BlockFormat> Kernel for Encode<'_, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (elements, size) = (F::BATCH * F::BLOCK, F::BATCH * F::BYTES);
-        let whole = self.values.len() / elements;
-        let (values, last) = self.values.split_at(whole * elements);
-        let (blocks, last_blocks) = self.bytes.split_at_mut(whole * size);
-        for (values, blocks) in values.chunks_exact(elements).zip(blocks.chunks_exact_mut(size)) {
-            F::encode(s, values, blocks);
-        }
-        if !last.is_empty() {
-            let mut values = [0.0; BATCH_ELEMENTS];
-            let mut blocks = [0; BATCH_BYTES];
-            values[..last.len()].copy_from_slice(last);
-            F::encode(s, &values[..elements], &mut blocks[..size]);
-            last_blocks.copy_from_slice(&blocks[..last_blocks.len()]);
-        }
-    }
-}
-
-impl std::fmt::Display for Format {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}

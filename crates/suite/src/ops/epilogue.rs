@@ -1,6 +1,6 @@
 //! Products that are stored, or added to what the output holds.
 
-use super::*;
+use super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;

@@ -1,6 +1,6 @@
 //! Expert products and their combination.
 
-use super::*;
+use super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use gristmill_kernels::groups::Groups;

@@ -1,7 +1,7 @@
 //! Gate and up with their activation, dense and of experts.
 
+use super::common::*;
 use super::experts::Assignment;
-use super::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::PRODUCT;

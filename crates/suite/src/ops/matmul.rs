@@ -1,6 +1,6 @@
 //! Dense matrix products.
 
-use super::*;
+use super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 

@@ -1,6 +1,6 @@
 //! Layers whose state has a fixed size: convolution, delta rule, and what stands around them.
 
-use super::*;
+use super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 

@@ -1,7 +1,7 @@
 //! Routing and grouping.
 
+use super::common::*;
 use super::experts::Assignment;
-use super::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;

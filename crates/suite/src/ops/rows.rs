@@ -1,6 +1,6 @@
 //! Operations that work row by row: look-ups, norms, rotations and additions.
 
-use super::*;
+use super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;

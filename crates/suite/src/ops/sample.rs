@@ -1,6 +1,6 @@
 //! Choosing tokens.
 
-use super::*;
+use super::common::*;
 use crate::rng::Rng;
 use crate::suite::Output;
 

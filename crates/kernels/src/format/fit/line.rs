@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Groups, LANES, as_f16, extreme, round, sum};
+use super::groups::{Groups, LANES, as_f16, extreme, round, sum};
 use crate::simd::Simd;
 
 /// Steps of the codes that the search for a scale cuts off at the low and at the high end.

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Grid, Groups, LANES, as_f16, extreme, round, sum};
+use super::groups::{Grid, Groups, LANES, as_f16, extreme, round, sum};
 use crate::simd::Simd;
 
 /// Distances, in steps of the grid, of its end from the largest value: the candidates of the search for a scale.

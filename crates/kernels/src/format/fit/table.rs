@@ -2,7 +2,7 @@
 //!
 //! The search is for tests and synthetic models, like that of [`super::on_grid`].
 
-use super::{as_f16, extreme, unit};
+use super::groups::{as_f16, extreme, unit};
 
 /// The entries of a format's codes, of `W` neighbouring values each. A group has these, or all of them plus `shift`.
 pub(in crate::format) struct Table<const W: usize, const N: usize> {

@@ -3,10 +3,8 @@
 //! Block (144 bytes): `d` f16, `dmin` f16, `scales` 12 bytes (see [`scales`]), `qs` 128 bytes: byte `32·c + i` holds
 //! element `64·c + i` in its low and `64·c + 32 + i` in its high nibble.
 
-pub(super) mod scales;
-
 use super::bits::Field;
-use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, k_scales as scales, plane};
 use crate::simd::Simd;
 
 /// The format `Q4_K`.

@@ -5,7 +5,7 @@
 //! `64·c + 32 + i` in its high nibble.
 
 use super::bits::{self, Field};
-use super::q4_k::scales;
+use super::k_scales as scales;
 use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 

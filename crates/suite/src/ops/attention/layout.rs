@@ -1,6 +1,6 @@
 //! Where the sequences of a case are in a paged cache, and what is written there.
 
-use super::super::*;
+use super::super::common::*;
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvSpec, Placement};

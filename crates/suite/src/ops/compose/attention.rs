@@ -3,9 +3,14 @@
 use super::super::attention::{
     FORMATS, Layout, Parameters, Written, short_and_one_long, some_temperature, some_window,
 };
-use super::*;
+use super::super::common::*;
+use crate::guarded::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::tensor;
 use gristmill_kernels::kv::{KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Role;
 use std::fmt;
 use std::ops::Range;
 

@@ -1,11 +1,16 @@
 //! The router with its experts.
 
+use super::super::common::*;
 use super::super::epilogue::Target;
 use super::super::gated::{self, is_smooth};
 use super::super::route::{expert_scales, selection_bias, some_padding};
-use super::*;
+use crate::guarded::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::tensor;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Role;
 
 fn download(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
     let mut words = vec![0; len];

@@ -1,8 +1,13 @@
 //! Latent attention with what precedes and follows it.
 
 use super::super::attention::{FORMATS, Layout, Parameters, short_and_one_long};
-use super::*;
+use super::super::common::*;
+use crate::guarded::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::tensor;
 use gristmill_kernels::kv::{KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::weight::Role;
 use gristmill_kernels::weight::Weight;
 use std::fmt;
 

@@ -9,10 +9,3 @@ pub use attention::{attend, qkv_write};
 pub use experts::{experts, route_and_group};
 pub use latent::latent_write;
 pub use norm::{add_norm, add_norm_act, add_norms, multiply_act, norm_act, norm_matmul};
-
-use super::*;
-use crate::guarded::buffer;
-use crate::rng::Rng;
-use crate::suite::Output;
-use crate::weights::{decoded, energy, tensor};
-use gristmill_kernels::weight::Role;

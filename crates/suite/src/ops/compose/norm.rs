@@ -1,6 +1,11 @@
 //! A norm, and products of its output.
 
-use super::*;
+use super::super::common::*;
+use crate::guarded::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::{decoded, energy, tensor};
+use gristmill_kernels::weight::Role;
 
 /// Which output of a norm and what follows is compared.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The cache and attention.
 
-use super::*;
+use super::common::*;
 use gristmill_kernels::Result;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::tensor::Buffer;

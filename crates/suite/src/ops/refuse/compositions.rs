@@ -1,9 +1,9 @@
 //! Compositions refuse what their parts refuse, before any part runs.
 
 use super::attention::{SPEC, bad_options, cache, placement, placements, plain};
+use super::common::*;
 use super::experts::{Operands as ExpertOperands, groups};
 use super::matrices::{Operands, Weights};
-use super::*;
 use gristmill_kernels::kv::Placement;
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;

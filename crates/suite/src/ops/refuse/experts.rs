@@ -1,6 +1,6 @@
 //! Routing and products of experts.
 
-use super::*;
+use super::common::*;
 use crate::weights::tensor;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;

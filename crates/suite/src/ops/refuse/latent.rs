@@ -1,8 +1,8 @@
 //! [`LatentWrite`], and [`AttentionAct`] by head.
 
 use super::attention::{placement, placements};
+use super::common::*;
 use super::compositions::{assert_empty, empty};
-use super::*;
 use gristmill_kernels::kv::{KvFormat, KvSpec, Placement};
 
 /// Arguments for two tokens, next to their placement.

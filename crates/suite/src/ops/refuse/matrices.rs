@@ -1,6 +1,6 @@
 //! Weights, activations and dense products.
 
-use super::*;
+use super::common::*;
 use crate::weights::tensor;
 use gristmill_kernels::reference::Reference;
 use gristmill_kernels::tensor::{Buffer, SharedBytes};

@@ -1,6 +1,6 @@
 //! Allocations, views and copies.
 
-use super::*;
+use super::common::*;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
 /// Sizes that no machine has, and views that leave their buffers.

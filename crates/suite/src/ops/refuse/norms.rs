@@ -1,8 +1,8 @@
 //! Compositions of norms, of sums and of products that are prepared refuse what their parts refuse.
 
+use super::common::*;
 use super::compositions::{Shape, assert_empty, empty, poisoned};
 use super::matrices::Weights;
-use super::*;
 use gristmill_kernels::weight::Weight;
 
 /// All of these.

@@ -1,6 +1,6 @@
 //! Layers whose state has a fixed size.
 
-use super::*;
+use super::common::*;
 
 /// Convolution, delta rule, gated norm and products.
 pub fn recurrent(suite: &Suite) {

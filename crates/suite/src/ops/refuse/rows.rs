@@ -1,6 +1,6 @@
 //! Row by row operations.
 
-use super::*;
+use super::common::*;
 use gristmill_kernels::tensor::Buffer;
 
 /// Norms, rotation, sums.

@@ -1,6 +1,7 @@
 //! Argmax and sampling.
 
-use super::*;
+use super::super::sample;
+use super::common::*;
 
 /// [`Argmax`] and [`Sample`].
 pub fn sampling(suite: &Suite) {
