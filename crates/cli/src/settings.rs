@@ -3,7 +3,6 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::model::sampling_key;
 use gristmill_engine::{SETTINGS, Setting, check_sampling, requested_value};
 
 use crate::failure::Failure;
@@ -75,7 +74,7 @@ fn option(setting: &Setting) -> String {
 fn help(setting: &Setting) -> String {
     let (usual, built_in) = (SamplingOptions::default(), recommended::built_in());
     let mut default = shown(setting, &usual);
-    if sampling_key(setting).is_some() {
+    if setting.file_key.is_some() {
         default = format!("as the model file recommends, or {default}");
     }
     if (setting.get)(&usual) != (setting.get)(&built_in) {

@@ -64,7 +64,6 @@ pub use program::tensors::column_order;
 pub use program::uses::{TensorReads, TensorUse};
 pub use reranker::Reranker;
 pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};
-pub use sampling::sampling_key;
 pub use stage::Stage;
 pub use state::{KvEvent, KvListener, KvParent, KvUsage, Reuse, SequenceId};
 pub use templates::chat_templates;

@@ -5,23 +5,11 @@ use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 
 use crate::notice::Notice;
 
-/// The key of a setting in model files, if they have one.
-pub fn sampling_key(setting: &Setting) -> Option<&'static str> {
-    let keys = [
-        ("temperature", "general.sampling.temp"),
-        ("top_k", "general.sampling.top_k"),
-        ("top_p", "general.sampling.top_p"),
-        ("min_p", "general.sampling.min_p"),
-        ("repeat_penalty", "general.sampling.penalty_repeat"),
-    ];
-    keys.into_iter().find(|(name, _)| *name == setting.name).map(|(_, key)| key)
-}
-
 /// The defaults with the values that the file recommends, and a notice for each value that is not used.
 pub(crate) fn recommended(metadata: &Metadata) -> (SamplingOptions, Vec<Notice>) {
     let (mut options, mut notices) = (SamplingOptions::default(), Vec::new());
     for setting in &SETTINGS {
-        let Some(key) = sampling_key(setting) else { continue };
+        let Some(key) = setting.file_key else { continue };
         // Zero and negative numbers keep all tokens, as in llama.cpp.
         let value = match setting.whole {
             true => number(metadata, key, |value: i32| value.max(0).into()),

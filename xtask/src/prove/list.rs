@@ -157,7 +157,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "&panel[..len]" => "&panel[..len / 2 * 2]",
         "out.fill([0.0; ROWS]);" => "",
     }
-    matmul in "kernels/src/format/mod.rs" by [matmul_extremes] {
+    matmul in "kernels/src/format/block.rs" by [matmul_extremes] {
         "(i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize" =>
             "(i16::MAX as i32 / (127 * Self::LARGEST)) as usize",
     }

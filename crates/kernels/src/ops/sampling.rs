@@ -31,6 +31,8 @@ pub struct SamplingOptions {
 pub struct Setting {
     /// The field name, also in requests and receipts.
     pub name: &'static str,
+    /// The key in model files, those of llama.cpp, if they have one.
+    pub file_key: Option<&'static str>,
     /// One sentence for users, without a full stop.
     pub help: &'static str,
     /// The minimum valid value.
@@ -54,6 +56,7 @@ const LARGEST: f64 = f32::MAX as f64;
 pub static SETTINGS: [Setting; 7] = [
     Setting {
         name: "temperature",
+        file_key: Some("general.sampling.temp"),
         help: "Divides the logits; 0 always takes the most likely token",
         least: 0.0,
         most: LARGEST,
@@ -64,7 +67,8 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "top_k",
-        help: "Keep so many of the most likely tokens; 0 keeps all",
+        file_key: Some("general.sampling.top_k"),
+        help: "Keep the N most likely tokens; 0 keeps all",
         least: 0.0,
         most: u32::MAX as f64,
         rule: "a whole number from 1 to 4294967295, or 0 for all",
@@ -74,6 +78,7 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "top_p",
+        file_key: Some("general.sampling.top_p"),
         help: "Keep the smallest set of tokens with at least this probability; 1 keeps all",
         least: POSITIVE,
         most: 1.0,
@@ -84,6 +89,7 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "min_p",
+        file_key: Some("general.sampling.min_p"),
         help: "Drop tokens less likely than this share of the most likely; 0 keeps all",
         least: 0.0,
         most: 1.0,
@@ -94,6 +100,7 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "repeat_penalty",
+        file_key: Some("general.sampling.penalty_repeat"),
         help: "Divides positive and multiplies negative logits of tokens of the generated text; 1 turns it off",
         least: POSITIVE,
         most: LARGEST,
@@ -104,6 +111,7 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "presence_penalty",
+        file_key: None,
         help: "Subtracted once from the logits of tokens of the generated text; 0 turns it off",
         least: -LARGEST,
         most: LARGEST,
@@ -114,6 +122,7 @@ pub static SETTINGS: [Setting; 7] = [
     },
     Setting {
         name: "frequency_penalty",
+        file_key: None,
         help: "Subtracted from the logit of a token for each occurrence in the generated text; 0 turns it off",
         least: -LARGEST,
         most: LARGEST,
