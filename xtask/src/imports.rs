@@ -70,7 +70,8 @@ pub(crate) fn imports(words: &[&str]) -> Result<(), String> {
     for name in crates.iter().filter(|name| words.is_empty() || words.contains(&name.as_str())) {
         let graph = Graph::read(&root().join("crates").join(name).join("src"))?;
         let (edges, circles) = circles(&graph);
-        let (found, most) = (circles.first().map_or(0, Vec::len), most(name));
+        let found = circles.first().map_or(0, Vec::len);
+        let most = most(name);
         println!("{name}: {found} of at most {most}");
         if !words.is_empty() || found > most {
             circles.iter().for_each(|circle| print!("{}", describe(circle, &edges)));

@@ -25,7 +25,8 @@ pub(crate) fn run() -> Result<(), String> {
     let mut programs = build()?;
     println!("{} test programs: built in {} s", programs.len(), begin.elapsed().as_secs());
     programs.push_back(documentation());
-    let (queue, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    let queue = Mutex::new(programs);
+    let failed = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {

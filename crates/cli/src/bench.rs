@@ -218,7 +218,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         None => load::model(source, &device, limits, &args.log)?,
     };
     if let Some(requests) = requests {
-        let (context, output_rows) = (Some(prompt.saturating_add(decode)), drafts.rows(batch));
+        let context = Some(prompt.saturating_add(decode));
+        let output_rows = drafts.rows(batch);
         let limits = Limits { context, output_rows, ..limits };
         let engine = match replays {
             true => {
@@ -232,7 +233,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return if args.json { console::print_json(&served) } else { console::print_report(&served) };
     }
     let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;
-    let (threads, repeats, routing) = (args.device.threads(), args.repeats, args.routing.as_ref());
+    let threads = args.device.threads();
+    let repeats = args.repeats;
+    let routing = args.routing.as_ref();
     let measurement = Measurement { threads, repeats, machine, routing };
     let report = measure(&measurement, source, &model, workload, limits, profile, &args.log)?;
     load::tell_slots(model.backend(), &args.log);

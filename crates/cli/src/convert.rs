@@ -45,7 +45,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let mix = args.format.as_deref().map(Mix::parse).transpose()?;
     let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone(), without_heads: args.no_mtp };
     let converter = Converter::new(&args.folder, &options)?;
-    let (bytes, log) = (converter.file_bytes(), &args.to.log);
+    let bytes = converter.file_bytes();
+    let log = &args.to.log;
     let threads = args.to.prepare(converter.files(), &args.output, bytes, converter.tensors())?;
     for note in converter.notes() {
         log.info(format_args!("{note}"));

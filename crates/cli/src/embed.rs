@@ -82,7 +82,8 @@ pub(crate) fn run(args: &EmbedArgs) -> Result<(), Failure> {
         .zip(1..)
         .map(|(text, number)| tokens(&engine, args.special, text, number))
         .collect::<Result<_, _>>()?;
-    let (mut count, mut time) = (0, Duration::ZERO);
+    let mut count = 0;
+    let mut time = Duration::ZERO;
     for (texts, prompts) in texts.chunks(AT_ONCE).zip(prompts.chunks(AT_ONCE)) {
         let Embeddings { vectors, usage, .. } = engine.embed(EmbeddingRequest::new(prompts.to_vec()))?;
         (count, time) = (count + usage.prompt_tokens, time + usage.prefill);

@@ -31,7 +31,8 @@ fn list(command: &Command) -> String {
     let line = |name: &&str| {
         let about = command.find_subcommand(name).and_then(Command::get_about);
         let about = about.map(ToString::to_string).unwrap_or_default();
-        let (mut wrap, columns) = (Wrap::default(), COLUMNS - INDENT);
+        let mut wrap = Wrap::default();
+        let columns = COLUMNS - INDENT;
         let lines = wrap.push(&about, columns) + &wrap.finish(columns);
         format!("  {name:<12} {}\n", lines.replace('\n', &format!("\n{:INDENT$}", "")))
     };

@@ -30,7 +30,8 @@ impl Interrupt {
     }
 
     fn watch_these(signals: impl IntoIterator<Item = i32>) -> Result<Interrupt, Failure> {
-        let (recorded, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let recorded = Arc::new(AtomicUsize::new(0));
+        let over = Arc::new(AtomicBool::new(false));
         for signal in signals {
             flag::register_conditional_default(signal, over.clone())
                 .and_then(|_| flag::register_usize(signal, recorded.clone(), signal as usize))

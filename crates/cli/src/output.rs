@@ -87,7 +87,9 @@ pub(crate) fn check_space(output: &Path, needed: u64) -> Result<(), Failure> {
         Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
     })?;
     if needed > free {
-        let (path, needed, free) = (output.display(), console::bytes(needed), console::bytes(free));
+        let path = output.display();
+        let needed = console::bytes(needed);
+        let free = console::bytes(free);
         return Err(Failure::new(format!(
             "{path}: the model needs {needed}, but {free} are free; name another folder"
         )));

@@ -77,13 +77,15 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let file = Source::of(Some(&args.input)).open(&args.to.log)?;
     kind::check_weights(&file)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
-    let (bytes, log) = (quantizer.file_bytes(), &args.to.log);
+    let bytes = quantizer.file_bytes();
+    let log = &args.to.log;
     let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;
     warn_again(quantizer.tensors(), log);
 
     let start = Instant::now();
     args.to.with_progress("quantising", |progress| quantizer.write(&args.output, threads, progress))?;
-    let (from, seconds) = (file.file_bytes(), start.elapsed().as_secs_f64());
+    let from = file.file_bytes();
+    let seconds = start.elapsed().as_secs_f64();
     log.info(format_args!(
         "{}: {} from {}, {:.1} s, {}/s read",
         args.output.display(),

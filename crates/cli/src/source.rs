@@ -93,7 +93,8 @@ fn may_be_folder(reference: &Reference) -> bool {
 }
 
 fn is_no_folder(mix: Mix, source: &Source) -> Failure {
-    let (name, remedy) = (mix.name(), "leave it out, or write another file with gristmill quantize");
+    let name = mix.name();
+    let remedy = "leave it out, or write another file with gristmill quantize";
     Failure::new(format!("--quantize {name} is for folders, and {source} is a GGUF file; {remedy}"))
 }
 
@@ -232,7 +233,8 @@ fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failur
         [] => Ok(None),
         [word] => Ok(Some(word)),
         _ => {
-            let (count, all) = (words.len(), words.join(" "));
+            let count = words.len();
+            let all = words.join(" ");
             let quoted = format!("the {name} is {count} words; put quotes around it: \"{all}\"");
             // The second word is a whole prompt, so the first may be a model by the name of another program.
             match words {

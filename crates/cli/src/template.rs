@@ -71,7 +71,8 @@ pub(crate) struct TemplateReport {
 impl TemplateReport {
     /// The report on a template, and on the one for conversations with tools if there is one of its own.
     pub(crate) fn new(template: &ModelTemplate, for_tools: Option<&ModelTemplate>) -> TemplateReport {
-        let (own, support) = (template.support().ok(), for_tools.unwrap_or(template).support().ok());
+        let own = template.support().ok();
+        let support = for_tools.unwrap_or(template).support().ok();
         let name = if for_tools.is_some() { " (template tool_use)" } else { "" };
         TemplateReport {
             tools: support.map(|(tools, _)| format!("{tools}{name}")),

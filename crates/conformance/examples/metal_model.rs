@@ -42,10 +42,13 @@ struct Noting {
 
 impl Noting {
     fn new() -> Arc<Self> {
-        let (id, name) = (DeviceId::Metal(DeviceId::SIMULATED), "on paper".to_owned());
+        let id = DeviceId::Metal(DeviceId::SIMULATED);
+        let name = "on paper".to_owned();
         let properties =
             Properties { id, name, architecture: 7, multiprocessors: 0, shared_bytes: 32 << 10, memory: 1 << 40 };
-        let (next, memory, launches) = (AtomicU64::new(1 << 20), Mutex::default(), Mutex::default());
+        let next = AtomicU64::new(1 << 20);
+        let memory = Mutex::default();
+        let launches = Mutex::default();
         Arc::new(Self { properties, next, memory, launches })
     }
 
@@ -203,7 +206,8 @@ fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) 
                 if note.kernel.starts_with("embed") {
                     bytes += declared as f64 * step.tokens / tensor.shape[1] as f64;
                 } else if tensor.shape.len() == 3 {
-                    let (share, pairs) = (1.0 - facts.top_k / facts.experts, step.tokens * facts.top_k);
+                    let share = 1.0 - facts.top_k / facts.experts;
+                    let pairs = step.tokens * facts.top_k;
                     bytes += declared as f64 * (1.0 - share.powf(step.tokens));
                     operations += 2.0 * elements / facts.experts * pairs;
                 } else {

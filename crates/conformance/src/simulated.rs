@@ -303,7 +303,11 @@ impl Work {
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
             Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
                 let args: Vec<SimArg> = args.iter().map(OwnedArg::borrow).collect();
-                let (grid, block, shared, order, overlaps) = (*grid, [*block, 1, 1], *shared, *order, *overlaps);
+                let grid = *grid;
+                let block = [*block, 1, 1];
+                let shared = *shared;
+                let order = *order;
+                let overlaps = *overlaps;
                 let launch = SimLaunch { kernel: entry, grid, block, shared, args: &args, order, overlaps };
                 // SAFETY: buffers are parts of regions, and the operations' borrows keep others away from them.
                 unsafe { program.launch(&launch) }.map_err(|error| format!("{entry}: {error}"))?;
@@ -472,7 +476,8 @@ impl Gpu for Simulator {
         }));
         drop(written);
         let Launch { kernel, grid, block, shared, overlap, .. } = *launch;
-        let (entry, order) = (kernel.entry, self.order);
+        let entry = kernel.entry;
+        let order = self.order;
         let (shared, overlaps) = match self.language {
             Language::Cuda => (shared, overlap),
             Language::Metal => (shared.max(1).next_multiple_of(SHARED_UNIT), false),

@@ -13,7 +13,8 @@ fn check(kernel: &Unit) -> bool {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim");
     let text = sources::expand(kernel, Language::Metal, &[]).unwrap_or_else(|| panic!("no source {kernel}"));
     let defines: Vec<_> = kernel.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let (language, name) = (Language::Metal, kernel.file);
+    let language = Language::Metal;
+    let name = kernel.file;
     let source = Source { language, name, text: &text, defines: &defines, ..Source::default() };
     match gpu_sim::check_address_spaces(&source, &cache) {
         Ok(()) => true,

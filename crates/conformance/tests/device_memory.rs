@@ -66,7 +66,8 @@ fn a_device_takes_what_was_planned() {
                 let (gpu, model, plan) = loaded(language, name, &limits, precision);
                 let before = gpu.taken();
                 let _runner = Runner::new(model, limits).unwrap();
-                let (taken, planned) = (gpu.taken() - before, plan.state + plan.scratch);
+                let taken = gpu.taken() - before;
+                let planned = plan.state + plan.scratch;
                 // Metal has no rounded copies of activations, for which the plan reserves memory.
                 let least = if language == Language::Cuda { 0.9 } else { 0.5 };
                 let near = taken <= planned && taken as f64 >= least * planned as f64;
@@ -164,7 +165,8 @@ fn memory_of_the_caller_is_an_operand() {
             let region = unsafe { Region::from_raw(&device, first + 4 * at as u64, 4 * len) };
             Buffer::on_device(Box::new(region.unwrap()))
         };
-        let (mut x, mut y) = (buffer(0, rows * cols), buffer(rows * cols, rows * outputs));
+        let mut x = buffer(0, rows * cols);
+        let mut y = buffer(rows * cols, rows * outputs);
         run(&mut x, &mut y);
         backend.synchronize().unwrap();
         drop((x, y));

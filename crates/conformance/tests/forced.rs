@@ -46,7 +46,8 @@ const STEPS: [[usize; 2]; 6] = [[9, 0], [1, 3], [1, 1], [1, 1], [1, 1], [1, 1]];
 
 /// Different experts for each token, with weights or without.
 fn random_experts(model: &Model, rng: &mut Rng) -> ForcedExperts {
-    let (mut experts, weighted) = (ForcedExperts::default(), rng.below(2) == 0);
+    let mut experts = ForcedExperts::default();
+    let weighted = rng.below(2) == 0;
     for router in model.spec().routers() {
         let mut left: Vec<u32> = (0..router.experts as u32).collect();
         for _ in 0..router.top_k {
@@ -209,7 +210,8 @@ fn wrong_experts_are_refused_by_name() {
     let model = load(MODELS[0], cpu(), LoadOptions::default());
     let router = model.spec().routers()[0];
     let right = random_experts(&model, &mut Rng::new(1));
-    let (ids, k) = (right.ids.clone(), router.top_k);
+    let ids = right.ids.clone();
+    let k = router.top_k;
     let with = |change: &dyn Fn(&mut ForcedExperts)| {
         let mut experts = ForcedExperts { weights: vec![0.5; ids.len()], ids: ids.clone() };
         change(&mut experts);

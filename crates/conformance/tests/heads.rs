@@ -68,7 +68,8 @@ fn check(runner: &mut Runner, text: &Text, part: usize, tolerance: f64) {
         runner.forward(&batch).unwrap();
     }
     let order = DraftOrder { sequence, text: &text.tokens, count: text.logits.len() };
-    let (found, wanted) = (runner.draft_logits(order).unwrap(), text.logits.concat());
+    let found = runner.draft_logits(order).unwrap();
+    let wanted = text.logits.concat();
     assert_eq!(found.len(), wanted.len());
     let square = |x: f32| f64::from(x) * f64::from(x);
     let error: f64 = found.iter().zip(&wanted).map(|(a, b)| square(a - b)).sum();

@@ -62,7 +62,8 @@ fn texts(name: &str) -> Vec<Vec<u32>> {
 }
 
 fn runner(model: &Arc<Model>, tokens: usize) -> Runner {
-    let (context, output_rows) = (Some(64), Some(tokens));
+    let context = Some(64);
+    let output_rows = Some(tokens);
     Runner::new(model.clone(), Limits { context, sequences: 4, batch_tokens: tokens, output_rows, ..Limits::default() })
         .unwrap()
 }
@@ -77,7 +78,8 @@ fn check(name: &str, backend: &Arc<Backend>) {
     let file = GgufFile::open(golden::models_folder().join(format!("{name}.gguf"))).unwrap();
     let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(file.clone(), backend.clone(), options).unwrap());
-    let (spec, texts) = (model.spec(), texts(name));
+    let spec = model.spec();
+    let texts = texts(name);
     let (width, vocab) = (spec.hidden, spec.vocab);
     let mut runner = runner(&model, 64);
     let mut alone = Vec::new();

@@ -165,7 +165,8 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     b.run(PrepareActivations { x: view_of(&normed, tokens), act: &mut act }).expect("prepare_activations");
     b.run(Matmul::new(&router, &act, logits.view_mut(tokens, experts).expect("inside"))).expect("matmul");
 
-    let (mut chosen, mut shares) = (b.alloc::<u32>(pairs, "a test").expect("alloc"), floats(pairs));
+    let mut chosen = b.alloc::<u32>(pairs, "a test").expect("alloc");
+    let mut shares = floats(pairs);
     let mut groups = b.alloc_groups(experts, pairs).expect("alloc");
     let routing = Routing::softmax(top_k, true);
     let route = Route {
@@ -221,7 +222,8 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let keys = y.view(tokens, cols).and_then(|y| y.columns(0..width)).expect("inside");
     let values = y.view(tokens, cols).and_then(|y| y.columns(width..2 * width)).expect("inside");
     b.run(KvWrite { cache: &mut cache, k: keys, v: Some(values), placement: &place(&all) }).expect("kv_write");
-    let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
+    let q = uploaded(&rng.normals(2 * width));
+    let mut attended = floats(2 * width);
     let precision = Precision::Exact;
     let options = AttentionOptions {
         heads: 2,

@@ -302,7 +302,8 @@ mod simulated {
     #[test]
     fn experts_are_counted_as_on_a_cpu() {
         const NAME: &str = "qwen3moe-f32";
-        let (golden, file) = (Golden::read(NAME), GgufFile::open(golden_path(NAME)).unwrap());
+        let golden = Golden::read(NAME);
+        let file = GgufFile::open(golden_path(NAME)).unwrap();
         let counts = |backend: Arc<Backend>| {
             let model = load(&file, backend, Precision::Fast);
             let mut runner = Runner::new(model, Limits { context: Some(64), ..Limits::default() }).unwrap();

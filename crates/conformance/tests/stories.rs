@@ -102,7 +102,8 @@ fn a_few_tokens_on_simulated_metal() {
             model.tokenizer().unwrap().encode("Once upon a time, there was", EncodeOptions::default()).unwrap();
         let mut runner = Runner::new(model, Limits { context: Some(64), ..Limits::default() }).unwrap();
         let sequence = runner.open_sequence().unwrap();
-        let (mut tokens, mut all) = (prompt, Vec::new());
+        let mut tokens = prompt;
+        let mut all = Vec::new();
         for _ in 0..4 {
             let mut batch = Batch::new();
             batch.push(sequence, &tokens, Outputs::Last);
@@ -138,7 +139,8 @@ fn stories_end_and_do_not_repeat_sentences() {
         (request.sampling.temperature, request.sampling.min_p) = (0.7, 0.1);
         (request.sampling.top_k, request.sampling.top_p) = (0, 1.0);
         request.sampling.seed = Some(number);
-        let (mut text, mut end) = (prompt.to_owned(), None);
+        let mut text = prompt.to_owned();
+        let mut end = None;
         for piece in engine.generate(request).unwrap() {
             let piece = piece.unwrap();
             text.push_str(&piece.text);

@@ -46,8 +46,11 @@ impl Layer {
 
     /// The layer's output for rows of [`Layer::hidden`] elements.
     pub fn run(&self, b: &Backend, precision: Precision, rows: &[f32]) -> gristmill_kernels::Result<Vec<f32>> {
-        let (hidden, inner, experts) = (self.hidden(), self.gate_up.rows(), self.router.rows());
-        let (tokens, top_k) = (rows.len() / hidden, self.routing.top_k);
+        let hidden = self.hidden();
+        let inner = self.gate_up.rows();
+        let experts = self.router.rows();
+        let tokens = rows.len() / hidden;
+        let top_k = self.routing.top_k;
         let pairs = tokens * top_k;
 
         let mut x = b.alloc::<f32>(tokens * hidden, "x")?;

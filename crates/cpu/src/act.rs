@@ -26,7 +26,8 @@ pub(super) struct CpuAct {
 impl Cpu {
     /// See [`gristmill_kernels::Backend::alloc_act`].
     pub(super) fn new_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
-        let (what, fast) = ("activations", precision == Precision::Fast);
+        let what = "activations";
+        let fast = precision == Precision::Fast;
         let blocks = if fast { elements(what, &[rows, cols.div_ceil(ACT_BLOCK)])? } else { 0 };
         let pairs = if fast && self.level.has_bf16() { elements(what, &[blocks, ACT_BLOCK / 2])? } else { 0 };
         let exact = zeroed(elements(what, &[rows, cols])?, what)?;
@@ -59,7 +60,8 @@ impl Cpu {
 pub(super) fn import(blocks: &[Int8Words], act: &mut Act) -> Result<()> {
     const OP: &str = "import_int8";
     let CpuAct { int8, .. } = act.storage_mut(OP)?;
-    let (what, found) = ("int8 blocks of the activations", int8.len());
+    let what = "int8 blocks of the activations";
+    let found = int8.len();
     let own = int8.get_mut(..blocks.len()).ok_or(Error::TooSmall { op: OP, what, found, needed: blocks.len() })?;
     for (own, &[q @ .., scale, sum, first, second, first_scaled, second_scaled, _, _]) in own.iter_mut().zip(blocks) {
         let half_sums = [first, second].map(|sum| sum as i32);

@@ -105,7 +105,8 @@ impl Cpu {
     /// Runs each split of each job, then merges the splits of each row.
     fn run_splits<C: Cells>(&self, jobs: &Jobs<C>, splits: &[Range<usize>], out: &OutRows<f32>) {
         let &Jobs { call, ref runs, share, parts, .. } = jobs;
-        let (row, of_job) = (PartialRow::len(call.spec.value_width), jobs.partials());
+        let row = PartialRow::len(call.spec.value_width);
+        let of_job = jobs.partials();
         // The run and the split of each item, `parts` of them for each.
         let items: Vec<(usize, usize)> =
             splits.iter().enumerate().flat_map(|(run, splits)| splits.clone().map(move |split| (run, split))).collect();

@@ -64,7 +64,8 @@ mod tests {
     #[test]
     fn ranges_cover_everything_once() {
         for parts in [vec![], vec![(0, 3)], vec![(7, 3)], vec![(6, 3), (0, 1), (5, 0), (2, 9)], vec![(1, 1), (1, 1)]] {
-            let (cuts, mut next) = (Cuts::new(parts.clone()), 0);
+            let cuts = Cuts::new(parts.clone());
+            let mut next = 0;
             for i in 0..cuts.len() {
                 let (part, range) = cuts.get(i);
                 let before: usize = parts[..part].iter().map(|(len, _)| len).sum();

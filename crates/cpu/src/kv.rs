@@ -198,7 +198,8 @@ impl<'a> Q8Cells<'a> {
 impl Cells for Q8Cells<'_> {
     #[inline(always)]
     fn head_block(self, index: usize, width: usize) -> Self {
-        let (codes, scales) = (width * KV_BLOCK, scale_groups(width) * KV_BLOCK);
+        let codes = width * KV_BLOCK;
+        let scales = scale_groups(width) * KV_BLOCK;
         Self { codes: &self.codes[index * codes..][..codes], scales: &self.scales[index * scales..][..scales] }
     }
 

@@ -119,8 +119,11 @@ pub(crate) fn bytes(shape: &TensorShape) -> u64 {
 /// Fills row group `index`, counted through all matrices, from all rows of the file; missing rows become zero bytes.
 pub(crate) fn fill_group(shape: &TensorShape, index: usize, rows: &[u8], group: &mut [u8]) {
     let TensorShape { format, rows: count, .. } = *shape;
-    let (groups, block, row) = (groups(shape), format.block_bytes(), group_bytes(shape) / ROWS);
-    let (expert, first) = (index / groups, index % groups * ROWS);
+    let groups = groups(shape);
+    let block = format.block_bytes();
+    let row = group_bytes(shape) / ROWS;
+    let expert = index / groups;
+    let first = index % groups * ROWS;
     let rows = &rows[(expert * count + first) * row..][..ROWS.min(count - first) * row];
     for (i, tile) in group.chunks_exact_mut(ROWS * block).enumerate() {
         let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];

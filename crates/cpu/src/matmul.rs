@@ -122,7 +122,8 @@ impl Cpu {
     /// Dense: y[i] = x[row(i)] · Wᵀ + bias, stored by the epilogue.
     pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {
         let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
-        let (tensors, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
+        let tensors = tiles(Matmul::NAME, weight)?;
+        let x = Operand::new(Matmul::NAME, x)?;
         let rows = rows.map(|rows| host::rows(Matmul::NAME, rows)).transpose()?;
         let x_row = |i: usize| rows.as_ref().map_or(i, |rows| rows.row(i)[0] as usize);
         let bias = bias.map(|bias| host::slice(Matmul::NAME, bias)).transpose()?;

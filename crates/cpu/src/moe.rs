@@ -93,15 +93,19 @@ impl Cpu {
         const OP: &str = MoeMatmul::NAME;
         let MoeMatmul { weight, x, groups, top_k, bias, mut out } = call;
         let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
-        let (shapes, x, mut group_tiles) = (shapes(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let shapes = shapes(OP, weight)?;
+        let x = Operand::new(OP, x)?;
+        let mut group_tiles = GroupTiles::new(OP, groups)?;
         let bias = bias.map(|bias| host::slice(OP, bias)).transpose()?;
         let out: OutRows<f32> = host::rows_mut(OP, &mut out)?;
-        let (width, starts) = (weight.rows(), starts(&shapes));
+        let width = weight.rows();
+        let starts = starts(&shapes);
         let cols = column_cuts(&shapes, group_tiles.pairs.len(), self.pool.threads());
         let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
         self.pool.each_scattered(&out, &group_tiles.pairs, &cols, &|tile, chunk, mut out| {
             let (tensor, columns) = cols.get(chunk);
-            let (expert, start) = (group_tiles.experts[tile], starts[tensor]);
+            let expert = group_tiles.experts[tile];
+            let start = starts[tensor];
             let rows = group_tiles.gather(tile, &x, pairs_per_row);
             let bias = bias.map(|b| &b[expert * width + start..]);
             let groups = row_groups(columns.start - start..columns.end - start);
@@ -118,7 +122,9 @@ impl Cpu {
     pub(super) fn multiply_experts_gated(&self, call: MoeGateUp) -> Result<()> {
         const OP: &str = MoeGateUp::NAME;
         let MoeGateUp { weight, x, groups, top_k, bias, activation, mut h } = call;
-        let (shapes, x, mut group_tiles) = (shapes(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let shapes = shapes(OP, weight)?;
+        let x = Operand::new(OP, x)?;
+        let mut group_tiles = GroupTiles::new(OP, groups)?;
         let bias = host::pair(OP, bias)?;
         let h: OutRows<f32> = host::rows_mut(OP, &mut h)?;
         let cols = gated_column_cuts(gate_and_up(OP, &shapes)?, group_tiles.pairs.len(), self.pool.threads());

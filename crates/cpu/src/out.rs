@@ -196,7 +196,8 @@ impl Pool {
     /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each; the last chunk may be
     /// shorter.
     pub fn each_chunk<T: Copy + Send>(&self, slice: &mut [T], len: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
-        let (cuts, shared) = (Cuts::even(slice.len(), len), SharedSlice::new(slice));
+        let cuts = Cuts::even(slice.len(), len);
+        let shared = SharedSlice::new(slice);
         // SAFETY: the chunks do not overlap.
         self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
     }
@@ -221,7 +222,8 @@ impl Pool {
         }
         let range = |columns: usize, index: usize| columns / units * index..columns / units * (index + 1);
         self.run(runs.len() * units, &|i| {
-            let (run, index) = (runs[i / units], i % units);
+            let run = runs[i / units];
+            let index = i % units;
             let columns = range(state.cols, index);
             // SAFETY: no run writes a slot that one reads, as asserted above.
             let before = run.read.map(|slot| &*unsafe { state.columns(slot, columns.clone()) });
@@ -267,7 +269,8 @@ impl Pool {
             assert!(!std::mem::replace(&mut listed[row as usize], true), "row {row} is in two tiles");
         }
         self.run(lists.len() * cols.len(), &|i| {
-            let (list, col) = (i / cols.len(), i % cols.len());
+            let list = i / cols.len();
+            let col = i % cols.len();
             work(list, col, Tile { out, rows: TileRows::List(lists[list]), cols: cols.get(col).1 });
         });
         for row in (0..out.rows).filter(|&row| !listed[row]) {

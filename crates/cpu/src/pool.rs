@@ -360,7 +360,8 @@ mod tests {
 
     #[test]
     fn clocks_count_work_and_waiting() {
-        let (pool, chunk) = (Pool::new(2).unwrap(), Duration::from_millis(20));
+        let pool = Pool::new(2).unwrap();
+        let chunk = Duration::from_millis(20);
         assert!(pool.clocks().is_empty());
         pool.measure();
         // Both threads take a chunk, the first of them a short one.

@@ -29,7 +29,8 @@ pub(super) enum Matrices {
 
 /// Bytes that a tensor needs; see [`gristmill_kernels::Backend::footprint`].
 pub(super) fn footprint(shape: &TensorShape, role: Role) -> Footprint {
-    let (tiles, file) = (layout::bytes(shape), shape.file_bytes());
+    let tiles = layout::bytes(shape);
+    let file = shape.file_bytes();
     match role {
         Role::Table => Footprint { owned: 0, mapped: file },
         Role::Tied => Footprint { owned: tiles, mapped: file },
@@ -88,7 +89,8 @@ impl Cpu {
     fn tiles(&self, tensor: &TensorView) -> Result<Tiles> {
         let shape = tensor.shape();
         let mut tiles = Tiles::zeroed(&shape)?;
-        let (group_bytes, rows) = (tiles.group_bytes(), tensor.bytes.as_slice());
+        let group_bytes = tiles.group_bytes();
+        let rows = tensor.bytes.as_slice();
         self.pool.each_chunk(tiles.bytes_mut(), group_bytes, &|i, group| fill_group(&shape, i, rows, group));
         Ok(tiles)
     }
@@ -100,7 +102,8 @@ impl Cpu {
         let tensor = table.storage::<CpuWeight>(Embed::NAME)?.table.as_ref().ok_or(foreign)?;
         let ids = host::rows(Embed::NAME, rows)?;
         let out = host::rows_mut(Embed::NAME, &mut out)?;
-        let (format, bytes) = (tensor.format, tensor.bytes.as_slice());
+        let format = tensor.format;
+        let bytes = tensor.bytes.as_slice();
         let row_bytes = format.row_bytes(tensor.cols).unwrap_or(0);
         self.each_row(out, tensor.cols, &|i, out| {
             let row = &bytes[ids.row(i)[0] as usize * row_bytes..][..row_bytes];

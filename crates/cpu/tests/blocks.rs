@@ -153,7 +153,8 @@ proptest! {
     #[test]
     fn encoding_is_as_good_as_stated(seed: u64) {
         for &format in Format::ALL {
-            let (got, stated) = (nmse(format, seed), with_format!(format, F => F::ENCODE_NMSE));
+            let got = nmse(format, seed);
+            let stated = with_format!(format, F => F::ENCODE_NMSE);
             println!("{format}: {got:.3e} of {stated:.1e}");
             assert!(got <= stated, "{format}: NMSE {got:.3e}, stated {stated:.1e}");
         }

@@ -48,7 +48,8 @@ impl MatrixSource for Slow {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let delay = self.delays.lock().unwrap().below(300) as u64;
         std::thread::sleep(Duration::from_micros(delay));
-        let (bytes, size) = (self.view.bytes.as_slice(), self.view.shape().matrix_bytes() as usize);
+        let bytes = self.view.bytes.as_slice();
+        let size = self.view.shape().matrix_bytes() as usize;
         let matrix = &bytes[expert * size..][..size];
         let (faulty, fault) = *self.fault.lock().unwrap();
         match fault {
@@ -67,9 +68,11 @@ impl MatrixSource for Slow {
 }
 
 fn slow(rng: &mut Rng, view: &TensorView) -> (Arc<Slow>, StreamedTensor) {
-    let (delays, fault) = (Mutex::new(Rng::new(rng.bits())), Mutex::default());
+    let delays = Mutex::new(Rng::new(rng.bits()));
+    let fault = Mutex::default();
     let source = Arc::new(Slow { view: view.clone(), delays, fault, reads: AtomicUsize::new(0) });
-    let (name, shape) = (view.name.clone(), view.shape());
+    let name = view.name.clone();
+    let shape = view.shape();
     (Arc::clone(&source), StreamedTensor { name, shape, source })
 }
 
@@ -128,7 +131,9 @@ impl Tokens {
 
 /// The output of a layer, computed at once.
 fn layer(b: &Backend, [gate_up, down]: [&Weight; 2], tokens: &Tokens, precision: Precision) -> Result<Vec<f32>, Error> {
-    let (count, experts, top_k) = (tokens.count(), gate_up.experts(), tokens.top_k);
+    let count = tokens.count();
+    let experts = gate_up.experts();
+    let top_k = tokens.top_k;
     let pairs = count * top_k;
     let mut x = b.alloc::<f32>(tokens.x.len(), "x")?;
     b.upload(&tokens.x, &mut x)?;
@@ -141,7 +146,8 @@ fn layer(b: &Backend, [gate_up, down]: [&Weight; 2], tokens: &Tokens, precision:
     let (chosen, shares) = (ids.view_mut(count, top_k)?, weights.view_mut(count, top_k)?);
     let route = Route::new(logits.view(count, experts)?, &routing, chosen, shares);
     let mut groups = b.alloc_groups(experts, pairs)?;
-    let (mut h, mut h_act) = (b.alloc::<f32>(pairs * INNER, "h")?, b.alloc_act(precision, pairs, INNER)?);
+    let mut h = b.alloc::<f32>(pairs * INNER, "h")?;
+    let mut h_act = b.alloc_act(precision, pairs, INNER)?;
     let (mut out, mut y) = (b.alloc::<f32>(pairs * ROWS, "out")?, b.alloc::<f32>(count * ROWS, "y")?);
     let (h, out) = (h.view_mut(pairs, INNER)?, out.view_mut(pairs, ROWS)?);
     let scratch = ExpertScratch::new(&mut groups, h, &mut h_act, out);
@@ -241,7 +247,8 @@ fn the_least_recently_used_expert_is_evicted() {
             let id = rng.below(6) as u32;
             let before = (layer.reads(), backend.offload().slot_usage().unwrap());
             product(&backend, &layer.streamed[0], &x, &[id], Precision::Fast).unwrap();
-            let (reads, usage) = (layer.reads() - before.0, backend.offload().slot_usage().unwrap());
+            let reads = layer.reads() - before.0;
+            let usage = backend.offload().slot_usage().unwrap();
             let is_hit = in_memory.contains(&id);
             assert_eq!(reads, if is_hit { 0 } else { 2 }, "turn {turn}: {id} of {in_memory:?}");
             let counted = (usage.hits - before.1.hits, usage.misses - before.1.misses);

@@ -129,7 +129,10 @@ pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
 /// [`Attend`] at once, with one token per sequence where the device has the kernel.
 pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let Attend { qkv, norms, rotary, cache, placement, options, out, act } = call;
-    let (op, device, spec, blocks) = (Attend::NAME, &cuda.device, cache.spec(), cache.blocks());
+    let op = Attend::NAME;
+    let device = &cuda.device;
+    let spec = cache.spec();
+    let blocks = cache.blocks();
     let on_tensor_cores = form::decode(device.gpu().properties(), spec, true).is_some();
     let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
     let by_row = norms.is_some_and(|norms| by_row(norms, options.heads, spec));
@@ -139,7 +142,9 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
         return Ok(Fused::No);
     }
     if qkv.rows() > 0 {
-        let (q, data, act) = (&qkv.as_view(), cache.storage(op)?, ActOutput::new(op, act)?);
+        let q = &qkv.as_view();
+        let data = cache.storage(op)?;
+        let act = ActOutput::new(op, act)?;
         let act_at_once = Some(act).filter(|_| writes_act(spec));
         let call = AttentionCall { device, q, cache: data, spec, blocks, placement, options, out, act: act_at_once };
         call.check()?;
@@ -212,7 +217,9 @@ struct Launches<'a> {
 
 impl<'a> Launches<'a> {
     fn new(cuda: &Cuda, call: AttentionCall<'a>, write: Option<Write<'a>>, long_runs: bool) -> Self {
-        let (properties, spec, sizes) = (call.device.gpu().properties(), call.spec, call.sizes());
+        let properties = call.device.gpu().properties();
+        let spec = call.spec;
+        let sizes = call.sizes();
         let AttentionOptions { window, softcap, temperature, .. } = call.options;
         let chunked = matches!(window, Some(Window::Chunk(_)));
         let by_row = write.is_some_and(|write| write.normed == NORMED_BY_ROW);
@@ -288,11 +295,14 @@ impl<'a> Launches<'a> {
         let norms = write.and_then(|write| write.norms).map(|norms| norms.weights);
         let [q_norm, k_norm] = norms.map_or([Arg::Null; 2], |both| both.map(|w| Arg::buffer(w, Access::Read)));
         let angles = Arg::optional(write.map(|write| &write.rotary.frequencies));
-        let ([keys, _, values, _], [slots, positions, table]) = (call.cells(access), call.ids());
-        let (q, sinks, [out, exact, int8, bf16]) =
-            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [keys, _, values, _] = call.cells(access);
+        let [slots, positions, table] = call.ids();
+        let q = Arg::read(call.q);
+        let sinks = Arg::optional(call.options.sinks);
+        let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
-        let (flag, params) = (call.device.flag(), Arg::params(&both));
+        let flag = call.device.flag();
+        let params = Arg::params(&both);
         let args = [
             q, q_norm, k_norm, angles, keys, values, slots, positions, table, sinks, out, exact, int8, bf16, vectors,
             stats, flag, params,
@@ -307,11 +317,14 @@ impl<'a> Launches<'a> {
     /// Splits on tensor cores, of neighbours together.
     fn neighbours(&self, form: &AttentionVariant, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, params, .. } = self;
-        let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
-        let (q, sinks, [out, exact, int8, bf16]) =
-            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [keys, _, values, _] = call.cells(Access::Read);
+        let [slots, positions, table] = call.ids();
+        let q = Arg::read(call.q);
+        let sinks = Arg::optional(call.options.sinks);
+        let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
-        let (flag, params) = (call.device.flag(), Arg::params(params));
+        let flag = call.device.flag();
+        let params = Arg::params(params);
         let args =
             [q, keys, values, slots, positions, table, sinks, out, exact, int8, bf16, vectors, stats, flag, params];
         let (file, entry) = ("attention_neighbours.cu", "attention_neighbours");
@@ -324,11 +337,14 @@ impl<'a> Launches<'a> {
     /// Splits of any cache.
     fn split(&self, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, params, rows: (rows, rows_define), .. } = self;
-        let ([keys, k_scales, values, v_scales], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
-        let (q, sinks, [out, exact, int8, bf16]) =
-            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [keys, k_scales, values, v_scales] = call.cells(Access::Read);
+        let [slots, positions, table] = call.ids();
+        let q = Arg::read(call.q);
+        let sinks = Arg::optional(call.options.sinks);
+        let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
-        let (flag, params_arg) = (call.device.flag(), Arg::params(params));
+        let flag = call.device.flag();
+        let params_arg = Arg::params(params);
         let args = [
             q, keys, k_scales, values, v_scales, slots, positions, table, sinks, out, exact, int8, bf16, vectors,
             stats, flag, params_arg,
@@ -343,11 +359,14 @@ impl<'a> Launches<'a> {
     /// Splits on tensor cores, of a cache whose values are in its keys.
     fn latent(&self, kernel: &RowKernel, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, params, .. } = self;
-        let ([keys, ..], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
-        let (q, sinks, [out, exact, int8, bf16]) =
-            (Arg::read(call.q), Arg::optional(call.options.sinks), call.outputs());
+        let [keys, ..] = call.cells(Access::Read);
+        let [slots, positions, table] = call.ids();
+        let q = Arg::read(call.q);
+        let sinks = Arg::optional(call.options.sinks);
+        let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
-        let (flag, params) = (call.device.flag(), Arg::params(params));
+        let flag = call.device.flag();
+        let params = Arg::params(params);
         let args = [q, keys, slots, positions, table, sinks, out, exact, int8, bf16, vectors, stats, flag, params];
         let (file, entry) = (kernel.file, kernel.file.trim_end_matches(".cu"));
         let kernel_of = Kernel { file, entry, defines: &kernel.split_defines() };
@@ -364,12 +383,16 @@ impl<'a> Launches<'a> {
     fn combine(&self, scratch: &Scratch<2>) -> Result<()> {
         let Self { call, params, .. } = self;
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::Read));
-        let ([slots, positions, _], sinks) = (call.ids(), Arg::optional(call.options.sinks));
-        let ([out, exact, int8, bf16], params_arg) = (call.outputs(), Arg::params(params));
+        let [slots, positions, _] = call.ids();
+        let sinks = Arg::optional(call.options.sinks);
+        let [out, exact, int8, bf16] = call.outputs();
+        let params_arg = Arg::params(params);
         let args = [vectors, stats, slots, positions, sinks, out, exact, int8, bf16, params_arg];
         let sizes = params.sizes;
         let grid = [sizes.tokens, sizes.kv_heads * sizes.group, limit(call.spec.value_width.div_ceil(128))];
-        let (file, entry, max_splits) = ("attention_combine.cu", "attention_combine", self.max_splits.to_string());
+        let file = "attention_combine.cu";
+        let entry = "attention_combine";
+        let max_splits = self.max_splits.to_string();
         let kernel = Kernel { file, entry, defines: &[("MAX_SPLITS", &max_splits)] };
         call.device.launch(&Launch::new(kernel, grid, limit(self.max_splits / COMBINE_CHUNK * 32), &args))
     }
@@ -387,9 +410,12 @@ impl<'a> Launches<'a> {
             }
             None => Arg::write(call.out),
         };
-        let ([keys, _, values, _], [slots, positions, table]) = (call.cells(Access::Read), call.ids());
-        let (q, sinks) = (Arg::read(call.q), Arg::optional(call.options.sinks));
-        let (flag, params) = (call.device.flag(), Arg::params(&params));
+        let [keys, _, values, _] = call.cells(Access::Read);
+        let [slots, positions, table] = call.ids();
+        let q = Arg::read(call.q);
+        let sinks = Arg::optional(call.options.sinks);
+        let flag = call.device.flag();
+        let params = Arg::params(&params);
         let cells = if call.spec.values_in_keys { vec![keys] } else { vec![keys, values] };
         let args = [vec![q], cells, vec![slots, positions, table, sinks, out, flag, params]].concat();
         let defines = long.defines(call.act.is_some());

@@ -38,7 +38,8 @@ impl Cuda {
         if let Choice::Family(family) = options.choice
             && !family.runs_on(properties.architecture)
         {
-            let (what, capability) = (format!("kernels of the family {family}"), properties.architecture);
+            let what = format!("kernels of the family {family}");
+            let capability = properties.architecture;
             let reason = format!("they are not for compute capability {}.{}", capability / 10, capability % 10);
             return Err(Error::Device { device: properties.id, what, reason });
         }

@@ -112,7 +112,8 @@ pub fn version() -> Result<Option<(u32, u32)>> {
     let mut version = 0;
     // SAFETY: the place of the result lives through the call. This function is in every driver.
     check(id, "asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) })?;
-    let (major, minor) = (version / 1000, version % 1000 / 10);
+    let major = version / 1000;
+    let minor = version % 1000 / 10;
     if version < OLDEST_DRIVER {
         let reason = format!("it is for CUDA {major}.{minor}; install one for CUDA 12.0 or newer");
         return Err(error(id, "the driver is too old", reason));
@@ -128,7 +129,8 @@ pub fn count() -> Result<u32> {
     if version()?.is_none() {
         return Ok(0);
     }
-    let (id, mut devices) = (DeviceId::Cuda(0), 0);
+    let id = DeviceId::Cuda(0);
+    let mut devices = 0;
     // SAFETY: the driver is there, and new enough to have all functions.
     let code = unsafe { sys::cuInit(0) };
     if code == CUresult::CUDA_ERROR_NO_DEVICE {
@@ -170,7 +172,8 @@ fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
         check(id, "asking for its properties", unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) })?;
         Ok(u32::try_from(value).unwrap_or(0))
     };
-    let (mut name, mut memory) = ([0; 256], 0);
+    let mut name = [0; 256];
+    let mut memory = 0;
     // SAFETY: the buffer has as many characters as its length says; the pointer lives through the call.
     unsafe {
         check(id, "asking for its name", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
@@ -211,7 +214,8 @@ impl Driver {
         let (device, properties) = find(number)?;
         let (id, architecture) = (properties.id, properties.architecture);
         if architecture < OLDEST_CAPABILITY {
-            let (major, minor) = (architecture / 10, architecture % 10);
+            let major = architecture / 10;
+            let minor = architecture % 10;
             let reason =
                 format!("{} has compute capability {major}.{minor}; 7.5 is needed; use the CPU", properties.name);
             return Err(error(id, "the device is too old", reason));
@@ -219,7 +223,8 @@ impl Driver {
         let nvrtc = Nvrtc::open().map_err(|reason| error(id, "compiling kernels", reason))?;
         let compiler = Compiler::new(nvrtc, architecture);
         let shared = Arc::new(Context::new(id, device)?);
-        let (uploads, landings) = (Mutex::new(Uploads::new(&shared)?), Arc::default());
+        let uploads = Mutex::new(Uploads::new(&shared)?);
+        let landings = Arc::default();
         let copy_streams = CopyStreams::new(&shared);
         let (modules, functions) = Default::default();
         let free_at_open = free_memory(id)?;
@@ -265,7 +270,8 @@ impl Driver {
         let what = || format!("kernel {} of {}", kernel.entry, key.0);
         let entry = CString::new(kernel.entry).map_err(|_| error(id, &what(), "a name with a zero byte"))?;
         self.shared.enter()?;
-        let (mut function, mut fixed) = (ptr::null_mut(), 0);
+        let mut function = ptr::null_mut();
+        let mut fixed = 0;
         let asked = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
         let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the module stays loaded, and with it the function.
@@ -460,8 +466,10 @@ impl Gpu for Driver {
 impl HostLink for Driver {
     fn allocate_pinned(&self, bytes: usize, what: &'static str) -> Result<u64> {
         self.shared.enter()?;
-        let (id, doing) = (self.properties.id, format!("pinning {bytes} bytes of host memory for {what}"));
-        let (mut memory, mut address) = (ptr::null_mut(), 0);
+        let id = self.properties.id;
+        let doing = format!("pinning {bytes} bytes of host memory for {what}");
+        let mut memory = ptr::null_mut();
+        let mut address = 0;
         // SAFETY: the places of the pointers live through the calls.
         unsafe {
             check(id, &doing, sys::cuMemHostAlloc(&mut memory, bytes, sys::CU_MEMHOSTALLOC_DEVICEMAP))?;

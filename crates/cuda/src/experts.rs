@@ -50,7 +50,8 @@ fn defines(format: Format, int8: bool, lanes: Defines) -> Vec<(&'static str, &'s
 
 /// Launches one of the two products.
 pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Result<()> {
-    let (op, w) = (product.op, product.weight());
+    let op = product.op;
+    let w = product.weight();
     let params = ExpertsParams {
         route: few.route,
         row_bytes: w.row_bytes as u64,
@@ -63,7 +64,9 @@ pub(super) fn multiply(cuda: &Cuda, few: &FewTokens, product: &Product) -> Resul
         epilogue: product.epilogue.into(),
     };
     let int8 = reads_int8(w.format, product.x.precision());
-    let (weight, x, params) = (w.arg(), x_arg(product, int8)?, Arg::params(&params));
+    let weight = w.arg();
+    let x = x_arg(product, int8)?;
+    let params = Arg::params(&params);
     let ([bias, up_bias], [y, exact, of_int8, bf16]) = (product.bias_args(), product.output_args());
     let (logits, [selection, scales, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {

@@ -12,8 +12,11 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product, plan: &Int8Plan) -> Resul
     let params = ProductParams::new(product, plan.cut as u32)?;
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let ([bias, up_bias], [y, exact, int8, bf16]) = (product.bias_args(), product.output_args());
-    let (weight, up, x) = (product.weight().arg(), product.up_arg(), product.int8()?);
-    let (flag, params) = (cuda.device.flag(), Arg::params(&params));
+    let weight = product.weight().arg();
+    let up = product.up_arg();
+    let x = product.int8()?;
+    let flag = cuda.device.flag();
+    let params = Arg::params(&params);
     let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, exact, int8, bf16, flag, params];
     let grid = [product.output_blocks(plan.outputs)?, product.tasks(plan.rows), 1];
     let defines = plan.defines(product.format());

@@ -11,7 +11,9 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product, plan: &GemvPlan) -> Resul
     let weight = product.weight();
     let grid = [product.output_blocks(plan.outputs)?, product.tasks(plan.at_once), 1];
     let params = ProductParams::new(product, plan.cut)?;
-    let (weight_arg, x, params) = (weight.arg(), x_arg(product, plan.int8)?, Arg::params(&params));
+    let weight_arg = weight.arg();
+    let x = x_arg(product, plan.int8)?;
+    let params = Arg::params(&params);
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let [bias, up_bias] = product.bias_args();
     let [y, exact, int8, bf16] = product.output_args();

@@ -97,7 +97,8 @@ impl Compiler {
 /// so that a kernel that is the same in another version of gristmill is found.
 fn name(source: &str, options: &[String], compiler: (i32, i32)) -> String {
     let mut hash = Sha256::new();
-    let (version, source) = (format!("{compiler:?}"), source::significant(source));
+    let version = format!("{compiler:?}");
+    let source = source::significant(source);
     for part in options.iter().chain([&version, &source]) {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);

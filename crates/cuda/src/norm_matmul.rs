@@ -85,7 +85,9 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
 /// Launches the product of one part, which also writes the norm's output, if these are given.
 fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = norm;
-    let (op, part, cols) = (product.op, product.weight(), x.cols());
+    let op = product.op;
+    let part = product.weight();
+    let cols = x.cols();
     let int8 = reads_int8(part.format, product.x.precision());
     let (group_rows, rows_define) = GROUP_ROWS[usize::from(part.rows > SMALL)];
     let threads_log2 = threads_log2(&cuda.card, part.spans, part.rows.div_ceil(group_rows), BLOCK);
@@ -103,8 +105,11 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
     };
     let [exact, of_int8, bf16, other] = copies.map_or([Arg::Null; 4], NormActs::args);
     let copy = if copies.is_some() { Arg::write(out) } else { Arg::Null };
-    let (x, norm, y) = (Arg::read(x), Arg::buffer(weight, Access::Read), product.y_arg());
-    let ([bias, _], params) = (product.bias_args(), Arg::params(&params));
+    let x = Arg::read(x);
+    let norm = Arg::buffer(weight, Access::Read);
+    let y = product.y_arg();
+    let [bias, _] = product.bias_args();
+    let params = Arg::params(&params);
     let args = [part.arg(), x, norm, bias, y, copy, exact, of_int8, bf16, other, params];
     let kernel = Kernel { file: FILE, entry: "norm_matmul", defines: &defines(part.format, int8, rows_define) };
     let grid = [product.output_blocks(group_rows * (BLOCK >> threads_log2))?, product.y.rows() as u32, 1];

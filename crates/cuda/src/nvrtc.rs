@@ -145,7 +145,8 @@ impl Nvrtc {
         match cubin {
             Some(cubin) if !cubin.is_empty() => Ok((cubin, log)),
             _ => {
-                let ((major, minor), remedy) = (self.version, if code == INVALID_OPTION { TOO_OLD } else { "" });
+                let (major, minor) = self.version;
+                let remedy = if code == INVALID_OPTION { TOO_OLD } else { "" };
                 Err(format!("NVRTC {major}.{minor} failed with code {code}{remedy}:\n{log}"))
             }
         }

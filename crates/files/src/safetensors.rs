@@ -185,7 +185,8 @@ pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
     let mut end = start;
     for tensor in &tensors {
         if tensor.data.start != end {
-            let (from, to) = (tensor.data.start - start, end - start);
+            let from = tensor.data.start - start;
+            let to = end - start;
             let problem = format!("its data starts at byte {from}, but the data before it ends at {to}");
             return Err(SafetensorsError::Tensor { name: tensor.name.clone(), problem });
         }

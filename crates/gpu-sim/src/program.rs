@@ -120,7 +120,8 @@ impl Program {
                     Some(Buffer { argument, begin: address.addr(), bytes, access, settled })
                 }
                 Arg::TensorMap(map) => {
-                    let (begin, bytes) = (map.address.addr(), map.bytes());
+                    let begin = map.address.addr();
+                    let bytes = map.bytes();
                     Some(Buffer { argument, begin, bytes, access: Access::Read, settled: false })
                 }
                 Arg::Bytes(bytes) if self.language == Language::Metal => {

@@ -27,9 +27,13 @@ struct Params {
 fn arguments_are_counted_and_measured() {
     let program = compile(TEXT, Mode::Fast);
     assert_eq!(program.kernels().collect::<Vec<_>>(), ["copy", "large"]);
-    let (mut out, input, params) = ([0_u32; 8], [3_u32; 8], Params { n: 8, a: 10, b: 1 });
+    let mut out = [0_u32; 8];
+    let input = [3_u32; 8];
+    let params = Params { n: 8, a: 10, b: 1 };
     let launch = |args: &[Arg]| run(&program, "copy", 1, 32, 0, Order::Ascending, args);
-    let (o, i, p) = (write(&mut out), read(&input), value(&params));
+    let o = write(&mut out);
+    let i = read(&input);
+    let p = value(&params);
     launch(&[o, i, p]).unwrap();
     assert_eq!(out, [31; 8]);
     launch(&[o, Arg::Null, p]).unwrap();
@@ -54,7 +58,8 @@ fn arguments_are_counted_and_measured() {
 #[test]
 fn limits_of_a_device() {
     let program = compile(TEXT, Mode::Fast);
-    let (mut out, params) = ([0_u32; 8], Params { n: 0, a: 0, b: 0 });
+    let mut out = [0_u32; 8];
+    let params = Params { n: 0, a: 0, b: 0 };
     let args = [write(&mut out), Arg::Null, value(&params)];
     let launch = |grid, block, shared| {
         // SAFETY: with n = 0 the kernel touches nothing.

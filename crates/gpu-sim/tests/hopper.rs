@@ -83,7 +83,8 @@ fn multiply(
     let map = |matrix: &[u128], rows: usize| {
         let element = if wide { 2 } else { 1 };
         let address = matrix.as_ptr().cast();
-        let (size, tile) = ([row_bytes / element, rows], [ROW / element, 64]);
+        let size = [row_bytes / element, rows];
+        let tile = [ROW / element, 64];
         Arg::TensorMap(TensorMap { address, element, size, stride: row_bytes, tile, swizzle: Swizzle::Bytes128 })
     };
     let (a, b, shared) = match kernel {
@@ -121,7 +122,9 @@ fn pipelined_products() {
                     .map(|i| (0..a.cols).map(|k| a.at(i / cols, k) * b.at(i % cols, k)).sum())
                     .collect();
                 for order in ORDERS {
-                    let (a, b, sizes) = ((&aligned(&a.bytes)[..], a_rows), aligned(&b.bytes), [rows, cols, row_bytes]);
+                    let a = (&aligned(&a.bytes)[..], a_rows);
+                    let b = aligned(&b.bytes);
+                    let sizes = [rows, cols, row_bytes];
                     let c = multiply(&program, kernel, a, &b, sizes, wide, None, order);
                     let c = c.unwrap_or_else(|error| panic!("{kernel}, {mode:?}, {order:?}: {error}"));
                     let same =

@@ -201,7 +201,8 @@ kernel void multiply(device float* c [[buffer(0)]], device const half* a [[buffe
         let args = [write(&mut c), read(&a_bits), read(&b_bits)];
         launch(program, "multiply", [1; 3], [64, 1, 1], 0, order, &args).unwrap();
         for (i, c) in c.iter().enumerate() {
-            let (row, column) = (i % 128 / 8, i % 8);
+            let row = i % 128 / 8;
+            let column = i % 8;
             let product: f32 = (0..24).map(|k| a[row * 24 + k] * b[column * 24 + k]).sum();
             let diagonal = if row % 8 == column { 4.0 } else { 0.0 };
             assert_eq!(*c, if i < 128 { 2.0 * (product + 0.5) } else { diagonal }, "{i}");
@@ -230,7 +231,9 @@ kernel void count(device atomic_uint* counts [[buffer(0)]], device atomic_float&
     while (!atomic_compare_exchange_weak_explicit(&counts[3], &seen, seen + 2, memory_order_relaxed, memory_order_relaxed)) {}
 }";
     everywhere(text, |program, order| {
-        let (mut counts, mut sum, mut extremes) = ([0_u32; 4], [0_f32], [0_i32; 2]);
+        let mut counts = [0_u32; 4];
+        let mut sum = [0_f32];
+        let mut extremes = [0_i32; 2];
         let args = [change(&mut counts), change(&mut sum), change(&mut extremes)];
         launch(program, "count", [4, 1, 1], [64, 1, 1], 0, order, &args).unwrap();
         assert_eq!((counts, sum, extremes), ([128, 4, u32::MAX, 512], [128.0], [-255, 255]));

@@ -37,7 +37,8 @@ fn bfloat(x: f64) -> u16 {
 }
 
 fn of_half(bits: u16) -> f64 {
-    let (exponent, units) = (i32::from(bits >> 10 & 31), f64::from(bits & 0x3ff));
+    let exponent = i32::from(bits >> 10 & 31);
+    let units = f64::from(bits & 0x3ff);
     let size = match exponent {
         0 => units * 2_f64.powi(-24),
         31 => f64::INFINITY,
@@ -53,7 +54,8 @@ fn of_bfloat(bits: u16) -> f64 {
 /// a · b + c, of which a product of 16-bit numbers is exact. What the sum loses is kept in its last bit: without it a
 /// tie, which a number that is too small here would break, would go to the even side.
 fn fused(a: f64, b: f64, c: f64) -> f64 {
-    let (product, sum) = (a * b, a * b + c);
+    let product = a * b;
+    let sum = a * b + c;
     let back = sum - product;
     let lost = (product - (sum - back)) + (c - back);
     let bits = sum.to_bits();
@@ -240,7 +242,8 @@ kernel void k(device uint* out [[buffer(0)]], const device uint* in [[buffer(1)]
             let (x, y) = (input[0], input[1]);
             let (a, b) = (x as i32, y as i32);
             let (c, d) = (x as u8, y as u8);
-            let (offset, bits) = (y % 20, 1 + y % 12);
+            let offset = y % 20;
+            let bits = 1 + y % 12;
             let mask = ((1_u64 << bits) - 1) as u32;
             let mut sorted = [x, y, 77];
             sorted.sort();

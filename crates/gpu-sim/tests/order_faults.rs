@@ -385,7 +385,9 @@ fn launches_before_that_were_not_waited_for() {
     let program = common::compile(text, gpu_sim::Mode::Checked);
     for (n, found) in [(3, false), (64, true)] {
         let args = [common::value(&n)];
-        let (grid, block, order) = ([1; 3], [64, 1, 1], gpu_sim::Order::Ascending);
+        let grid = [1; 3];
+        let block = [64, 1, 1];
+        let order = gpu_sim::Order::Ascending;
         let launch = gpu_sim::Launch { kernel: "k", grid, block, shared: 0, args: &args, order, overlaps: true };
         // SAFETY: the kernel touches no memory.
         let outcome = unsafe { program.launch(&launch) };

@@ -86,7 +86,8 @@ fn program() -> Program {
 fn fragments_16(a: &[[u16; 16]; 16], b: &[[u16; 8]; 16]) -> (Vec<u32>, Vec<u32>) {
     let (mut fa, mut fb) = (vec![0_u32; 128], vec![0_u32; 64]);
     for lane in 0..32 {
-        let (group, thread) = (lane >> 2, lane % 4);
+        let group = lane >> 2;
+        let thread = lane % 4;
         for i in 0..8 {
             let row = if (0..2).contains(&i) || (4..6).contains(&i) { group } else { group + 8 };
             let col = thread * 2 + (i & 1) + if i < 4 { 0 } else { 8 };
@@ -142,7 +143,8 @@ fn products_of_bytes() {
     let b: [[i8; 8]; 32] = std::array::from_fn(|_| std::array::from_fn(|_| draw()));
     let (mut fa, mut fb) = (vec![0_u32; 128], vec![0_u32; 64]);
     for lane in 0..32 {
-        let (group, thread) = (lane >> 2, lane % 4);
+        let group = lane >> 2;
+        let thread = lane % 4;
         for i in 0..16 {
             let row = if (0..4).contains(&i) || (8..12).contains(&i) { group } else { group + 8 };
             let col = thread * 4 + (i & 3) + if i < 8 { 0 } else { 16 };
@@ -174,8 +176,10 @@ fn matrices_from_shared_memory() {
         let args = |plain, trans| [write(plain), write(trans), read(&rows), value(&0)];
         run(&program(), "ldmatrix", 1, 32, 0, order, &args(&mut plain, &mut trans)).unwrap();
         for at in 0..128 {
-            let (lane, matrix) = (at / 4, at % 4);
-            let (row, col) = (lane / 4, 2 * (lane % 4));
+            let lane = at / 4;
+            let matrix = at % 4;
+            let row = lane / 4;
+            let col = 2 * (lane % 4);
             let pair = |a: u16, b: u16| u32::from(a) | u32::from(b) << 16;
             assert_eq!(plain[at], pair(element(matrix, row, col), element(matrix, row, col + 1)));
             assert_eq!(trans[at], pair(element(matrix, col, row), element(matrix, col + 1, row)));
@@ -213,7 +217,8 @@ fn numbers(mantissa: u32, bias: i32) -> Vec<(f64, u16)> {
     let infinity = (1_u32 << (15 - mantissa)) - 1 << mantissa;
     (0..=infinity)
         .map(|bits| {
-            let (exponent, rest) = ((bits >> mantissa) as i32, f64::from(bits & ((1 << mantissa) - 1)));
+            let exponent = (bits >> mantissa) as i32;
+            let rest = f64::from(bits & ((1 << mantissa) - 1));
             let unit = f64::powi(2.0, exponent.max(1) - bias - mantissa as i32);
             let whole = if exponent == 0 { 0.0 } else { f64::from(1 << mantissa) };
             ((whole + rest) * unit, bits as u16)
@@ -247,7 +252,8 @@ fn sixteen_bit_floats() {
     }
     for bits in 0..65_536_usize {
         for (at, list) in [(0, &halves), (1, &bfloats)] {
-            let (value, infinity) = (back[2 * bits + at], list.len() - 1);
+            let value = back[2 * bits + at];
+            let infinity = list.len() - 1;
             let magnitude = bits & 0x7fff;
             let wanted = match magnitude {
                 _ if magnitude > infinity => f64::NAN,
@@ -268,7 +274,8 @@ fn copies_happen_at_the_wait_that_covers_them() {
         run(&program(), "copies", 1, 32, 0, order, &[write(&mut out), read(&input)]).unwrap();
         for lane in 0..32_usize {
             let y = |group: usize| input[(32 * group + lane) * 4 + 1];
-            let (poison, skipped) = (u32::MAX, if lane % 2 == 1 { 0 } else { y(1) });
+            let poison = u32::MAX;
+            let skipped = if lane % 2 == 1 { 0 } else { y(1) };
             let dot = 2 + 127 * 127 - 1 + 128 * 128 + 5;
             let wanted = [poison, y(0), poison, skipped, poison, y(2), poison, y(0), input[lane * 4 + 3], dot];
             assert_eq!(out[16 * lane..16 * lane + 10], wanted, "{order:?}, lane {lane}");

@@ -78,7 +78,9 @@ pub struct AttentionCall<'a> {
 impl<'a> AttentionCall<'a> {
     /// Fails if a size is beyond what kernels count to.
     pub fn check(&self) -> Result<()> {
-        let (op, columns, heads) = (Attention::NAME, self.placement.table_cols, self.options.heads);
+        let op = Attention::NAME;
+        let columns = self.placement.table_cols;
+        let heads = self.options.heads;
         require(columns <= MAX_COLUMNS, op, "columns of the block table", columns, "must be at most 2^27 on a GPU")?;
         require(heads <= MAX_HEADS, op, "query heads", heads, "must be at most 65,535 on a GPU")
     }

@@ -103,7 +103,8 @@ pub trait Gpu: Debug + Send + Sync {
     /// of four) contain the number of blocks. `launch.grid` is the maximum.
     fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
         let _ = (grid, offset);
-        let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
+        let device = self.properties().id;
+        let what = launch.kernel.entry.to_owned();
         Err(Error::Device { device, what, reason: "the device has no grids that kernels decide on".to_owned() })
     }
     /// Captures what `work` launches into a graph instead of running it. `work` may launch, copy within the device and
@@ -287,7 +288,8 @@ impl Region {
             return Err(Error::Range { op, what: "target", found, rule: "freed memory cannot be written" });
         }
         if self.is_mapped() {
-            let (found, rule) = (format!("{bytes} bytes of mapped host memory"), "mapped memory is only read");
+            let found = format!("{bytes} bytes of mapped host memory");
+            let rule = "mapped memory is only read";
             return Err(Error::Range { op, what: "target", found, rule });
         }
         self.range(offset, bytes)

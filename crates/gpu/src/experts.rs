@@ -49,8 +49,10 @@ fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     if !(1..=most).contains(&x.rows()) || gate.format != up.format || !vendor.fuses_experts() {
         return Ok(Fused::No);
     }
-    let (logits, chosen) = (Arg::read(&route.logits), [Arg::write(&route.ids), Arg::write(&route.weights)]);
-    let (optional, top_k) = (route::optional_args(route), route.routing.top_k);
+    let logits = Arg::read(&route.logits);
+    let chosen = [Arg::write(&route.ids), Arg::write(&route.weights)];
+    let optional = route::optional_args(route);
+    let top_k = route.routing.top_k;
     let few = FewTokens { route: params, defines, top_k, logits, optional, chosen };
     let bias = |values, matrix| Some(Bias { values, first: 0, matrix });
 

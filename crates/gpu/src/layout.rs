@@ -58,7 +58,8 @@ impl PlaneRows {
         fits(planes.row_bytes)?;
         let bytes = elements(what, &[experts, rows, planes.row_bytes])?;
         let memory = Region::new(device.gpu(), bytes, what)?;
-        let (row_bytes, spans) = (planes.row_bytes, planes.spans());
+        let row_bytes = planes.row_bytes;
+        let spans = planes.spans();
         let this = Self { format, experts, rows, cols, row_bytes, spans, memory };
         this.fill(&planes, tensors)?;
         Ok(this)
@@ -136,7 +137,8 @@ pub struct GpuWeight(pub Vec<PlaneRows>);
 
 /// Kernels count the bytes of a row by 32 bits.
 fn fits(row_bytes: usize) -> Result<()> {
-    let (found, rule) = (row_bytes.to_string(), "must be below 2^32 on a GPU");
+    let found = row_bytes.to_string();
+    let rule = "must be below 2^32 on a GPU";
     let fits = u32::try_from(row_bytes).is_ok();
     if fits { Ok(()) } else { Err(Error::Range { op: "prepare", what: "bytes of a row", found, rule }) }
 }
@@ -176,7 +178,8 @@ pub fn plane_bytes(format: Format) -> Vec<usize> {
 /// follow in the same plane of the format follow here too.
 pub fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
     let planes = Planes::new(format, cols);
-    let (blocks, mut at) = (cols / format.block_len(), 0);
+    let blocks = cols / format.block_len();
+    let mut at = 0;
     for (start, bytes) in planes.planes {
         if (start..start + bytes).contains(&byte) {
             return (at + byte - start, bytes);
@@ -190,7 +193,8 @@ pub fn position(format: Format, cols: usize, byte: usize) -> (usize, usize) {
 /// promise and shrinks gives none.
 fn source(tensors: &[TensorView], row_bytes: usize, row: usize) -> &[u8] {
     let rows: usize = tensors.iter().map(|t| t.rows).sum();
-    let (expert, mut row) = (row / rows, row % rows);
+    let expert = row / rows;
+    let mut row = row % rows;
     for tensor in tensors {
         if row < tensor.rows {
             let at = (expert * tensor.rows + row) * row_bytes;

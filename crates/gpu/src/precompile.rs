@@ -50,7 +50,9 @@ pub fn parallel_map<T: Sync, R: Send>(
     let (answers, inbox) = mpsc::channel();
     let mut answered: Vec<(usize, R)> = thread::scope(|scope| {
         for _ in 0..threads {
-            let (next, work, answers) = (&next, &work, answers.clone());
+            let next = &next;
+            let work = &work;
+            let answers = answers.clone();
             scope.spawn(move || {
                 while let Some((i, item)) = {
                     let i = next.fetch_add(1, Ordering::Relaxed);

@@ -104,7 +104,8 @@ pub fn expand(unit: &Unit, libraries: &[Library], instead: &[(&str, &str)]) -> O
 /// What a compiler makes machine code of: a source without comments, blank lines, white space around lines, and `#line`
 /// directives. Sources that are equal in this form compile to the same machine code, as no kernel reads line numbers.
 pub fn significant(source: &str) -> String {
-    let (mut text, mut rest) = (String::with_capacity(source.len()), source);
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
     while let Some(at) = rest.find(['/', '"', '\'']) {
         let (before, from) = rest.split_at(at);
         text.push_str(before);

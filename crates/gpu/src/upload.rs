@@ -34,14 +34,17 @@ pub fn fill<S: Stage>(
     take: impl Fn() -> Result<S> + Sync,
     give_back: impl Fn(S) + Sync,
 ) -> Result<()> {
-    let (piece, next, has_failed) = (piece.max(1), AtomicUsize::new(0), AtomicBool::new(false));
+    let piece = piece.max(1);
+    let next = AtomicUsize::new(0);
+    let has_failed = AtomicBool::new(false);
     let pieces = bytes.div_ceil(piece);
     let one = |stages: &mut Vec<S>, turn: usize, number: usize| {
         if stages.len() < STAGES {
             stages.push(take()?);
         }
         let count = stages.len();
-        let (start, stage) = (number * piece, &mut stages[turn % count]);
+        let start = number * piece;
+        let stage = &mut stages[turn % count];
         let bytes = piece.min(bytes - start);
         make(start, &mut stage.memory(bytes)?[..bytes]);
         stage.submit(address + start as u64, bytes)

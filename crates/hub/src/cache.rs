@@ -218,7 +218,8 @@ pub(crate) fn name_of(path: &Path) -> String {
 
 /// The files of a snapshot whose content is there, with `/` between the parts of their paths.
 pub(crate) fn files(snapshot: &Path) -> Result<Vec<RemoteFile>, Error> {
-    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         let path = snapshot.join(&folder);
         for entry in fs::read_dir(&path).map_err(Error::io(&path))? {

@@ -58,7 +58,8 @@ impl Client {
 
     /// Requests a page, or the bytes of a range. The status is one of success, or 416.
     pub(crate) fn get(&self, url: &Url, range: Option<(u64, u64)>, repo: &str) -> Result<Reply, Error> {
-        let (mut url, mut first) = (url.clone(), None);
+        let mut url = url.clone();
+        let mut first = None;
         for _ in 0..=REDIRECTS {
             let response = self.send(&url, range)?;
             let status = response.status().as_u16();

@@ -83,7 +83,8 @@ mod tests {
     use super::*;
 
     fn listing(file: &str, sha256: &str) -> String {
-        let (commit, file) = ("c".repeat(40), serde_json::json!(file));
+        let commit = "c".repeat(40);
+        let file = serde_json::json!(file);
         format!(
             r#"{{"sha":"{commit}","siblings":[{{"rfilename":{file},"size":7,"lfs":{{"sha256":"{sha256}","size":7}}}}]}}"#
         )

@@ -156,7 +156,8 @@ impl Backend {
     pub fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
         let supported = (1..=MAX_EXPERTS).contains(&experts);
         require(supported, "alloc_groups", "experts", experts, "1 to 1024 are supported")?;
-        let (what, tiling) = ("expert groups", self.kernels.tiling());
+        let what = "expert groups";
+        let tiling = self.kernels.tiling();
         let tiles = elements(what, &[max_tiles(experts, pairs, tiling.tile_rows), 3])?;
         Ok(Groups {
             counts: self.alloc(experts, what)?,
@@ -196,7 +197,8 @@ impl Backend {
             return Ok(());
         }
         let (Some(heap), Some((memory, layout))) = (self.kernels.heap(), from.device_memory()) else {
-            let (expected, found) = (self.device(), from.device());
+            let expected = self.device();
+            let found = from.device();
             return Err(Error::ForeignBuffer { op: "download", expected, found });
         };
         let (span, start) = (layout.span(), layout.span().start * size_of::<T>());

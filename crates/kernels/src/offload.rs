@@ -124,7 +124,8 @@ impl<'a> Offload<'a> {
         require(slots > 0, op, "slots", slots, "must not be 0")?;
         for StreamedTensor { name, shape, .. } in tensors {
             if !shape.cols.is_multiple_of(shape.format.block_len()) {
-                let (what, block) = (name.clone(), shape.format.block_len());
+                let what = name.clone();
+                let block = shape.format.block_len();
                 return Err(Error::Columns { what, cols: shape.cols, format: shape.format, block });
             }
             let is_empty = shape.experts == 0 || shape.rows == 0 || shape.cols == 0;

@@ -234,7 +234,8 @@ impl RowLayout {
         if parts == 0 || !cols.is_multiple_of(parts) || (stride != cols && rows > 1) {
             return Err(Error::View { offset, rows, cols, stride, len });
         }
-        let (rows, cols) = (rows.saturating_mul(parts), cols / parts);
+        let rows = rows.saturating_mul(parts);
+        let cols = cols / parts;
         Self::new(offset, rows, cols, cols, len)
     }
 
@@ -525,7 +526,8 @@ mod tests {
         assert!(buffer.view_mut_at(10, 0, 3).is_ok());
         // The same elements of a slice of the caller.
         let mut values: Vec<u32> = (0..10).collect();
-        let (start, mut view) = (values.as_ptr(), ViewMut::of_host(&mut values, 2, 5).expect("ten elements"));
+        let start = values.as_ptr();
+        let mut view = ViewMut::of_host(&mut values, 2, 5).expect("ten elements");
         let (found, layout) = view.as_host_mut().expect("in host memory");
         assert_eq!((found.as_ptr(), &found[layout.row(1)]), (start, &[5, 6, 7, 8, 9][..]));
         let columns = View::of_host(&values, 2, 5).and_then(|view| view.columns(3..5)).expect("inside");

@@ -62,7 +62,9 @@ impl TensorView {
     /// [`Error::Columns`] and [`Error::Bytes`].
     pub fn check(&self) -> Result<()> {
         if !self.cols.is_multiple_of(self.format.block_len()) {
-            let (what, cols, format) = (self.name.clone(), self.cols, self.format);
+            let what = self.name.clone();
+            let cols = self.cols;
+            let format = self.format;
             return Err(Error::Columns { what, cols, format, block: self.format.block_len() });
         }
         let expected = self
@@ -75,7 +77,9 @@ impl TensorView {
         if expected == found && self.rows > 0 && self.cols > 0 && self.experts > 0 {
             return Ok(());
         }
-        let (rows, cols, format) = (self.rows.saturating_mul(self.experts), self.cols, self.format);
+        let rows = self.rows.saturating_mul(self.experts);
+        let cols = self.cols;
+        let format = self.format;
         Err(Error::Bytes { what: self.name.clone(), rows, cols, format, expected, found })
     }
 }

@@ -156,7 +156,8 @@ fn decoding_affine_codes_is_that_of_mlx() {
 fn rows_of_floats(mode: &str, bits: usize, group: usize) -> Vec<(Vec<u8>, Vec<u8>, Vec<f32>)> {
     const COLUMNS: usize = 256;
     let data = std::fs::read(golden(&format!("mlx/{mode}.bin"))).unwrap();
-    let (codes, groups) = (COLUMNS * bits / 8, COLUMNS / group);
+    let codes = COLUMNS * bits / 8;
+    let groups = COLUMNS / group;
     let row = codes + groups + 4 * COLUMNS;
     assert!(data.len().is_multiple_of(row) && data.len() / row > 254 / groups, "{mode}: {} bytes", data.len());
     let floats = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();

@@ -44,7 +44,8 @@ pub fn read_rate(file: &GgufFile, uses: &[TensorUse]) -> Result<Option<DiskRate>
     if matrices.is_empty() {
         return Ok(None);
     }
-    let (read, started) = (AtomicU64::new(0), Instant::now());
+    let read = AtomicU64::new(0);
+    let started = Instant::now();
     let one = |number: usize| -> Result<(), GgufError> {
         let mut random = Random::named(&format!("reader {number}"));
         while started.elapsed() < TIME {

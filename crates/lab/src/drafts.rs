@@ -12,6 +12,7 @@ pub fn drafts_line(usage: &Usage) -> Option<String> {
     };
     let Some(acceptance) = usage.acceptance() else { return Some(format!("drafts by {name}: 0")) };
     let places: Vec<String> = usage.acceptance_by_place().map(percent).collect();
-    let (drafted, accepted) = (usage.drafted_tokens, percent(acceptance));
+    let drafted = usage.drafted_tokens;
+    let accepted = percent(acceptance);
     Some(format!("drafts by {name}: {drafted}, accepted {accepted}, by place {}", places.join(" ")))
 }

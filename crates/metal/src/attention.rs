@@ -144,8 +144,13 @@ impl<'a> Launches<'a> {
     /// `tiles`: whether tokens of long runs share keys and values. The length of a run depends on how a sequence is cut
     /// into steps.
     fn new(call: &'a AttentionCall<'a>, tiles: bool) -> Result<Self> {
-        let (spec, sizes, tokens, heads) = (call.spec, call.sizes(), call.q.rows(), call.options.heads);
-        let (split, tile, group) = (AttentionVariant::split(spec), AttentionVariant::tile(spec), heads / spec.heads);
+        let spec = call.spec;
+        let sizes = call.sizes();
+        let tokens = call.q.rows();
+        let heads = call.options.heads;
+        let split = AttentionVariant::split(spec);
+        let tile = AttentionVariant::tile(spec);
+        let group = heads / spec.heads;
         let [key_columns, value_columns] =
             [spec.key_width, spec.value_width].map(|width| width.next_multiple_of(PATCH));
         let rounds = (sizes.context_columns as usize * KV_BLOCK).div_ceil(ROUND);
@@ -170,7 +175,8 @@ impl<'a> Launches<'a> {
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
             prepared: call.act.is_some().into(),
         };
-        let (partials, word) = (if splits > 1 { split_tokens * heads * splits } else { 1 }, size_of::<u32>());
+        let partials = if splits > 1 { split_tokens * heads * splits } else { 1 };
+        let word = size_of::<u32>();
         let runs = if listed { (2 + 3 * tokens) * word } else { word };
         let scratch = call.device.scratch([runs, partials * 2 * word, partials * value_columns * word])?;
         Ok(Self { call, split, tile, split_tokens, params, scratch })
@@ -193,7 +199,8 @@ impl<'a> Launches<'a> {
     fn walk_args(&self) -> [Arg<'_>; 12] {
         let [keys, k_scales, values, v_scales] = self.call.cells(Access::Read);
         let ([slots, positions, table], [out, exact, ..]) = (self.call.ids(), self.call.outputs());
-        let (q, sinks) = (Arg::read(self.call.q), Arg::optional(self.call.options.sinks));
+        let q = Arg::read(self.call.q);
+        let sinks = Arg::optional(self.call.options.sinks);
         let runs = self.scratch.arg(RUNS, Access::Read);
         [q, keys, k_scales, values, v_scales, slots, positions, table, sinks, runs, out, exact]
     }
@@ -245,7 +252,8 @@ impl<'a> Launches<'a> {
         let kernel = Kernel::plain("attention_combine.metal", "attention_combine");
         let [vectors, stats, runs] = [VECTORS, STATS, RUNS].map(|slice| self.scratch.arg(slice, Access::Read));
         let ([slots, positions, _], [out, exact, ..]) = (self.call.ids(), self.call.outputs());
-        let (sinks, params) = (Arg::optional(self.call.options.sinks), Arg::params(&self.params));
+        let sinks = Arg::optional(self.call.options.sinks);
+        let params = Arg::params(&self.params);
         let args = [vectors, stats, slots, positions, sinks, runs, out, exact, params];
         let blocks = limit(self.call.options.heads.div_ceil(WARPS));
         self.launch(kernel, [self.params.sizes.tokens, blocks, 1], THREADS, 0, &args)

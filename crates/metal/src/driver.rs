@@ -71,7 +71,8 @@ impl Driver {
     }
 
     fn find(number: u32) -> Result<Self> {
-        let (id, devices) = (DeviceId::Metal(number), MTLCopyAllDevices());
+        let id = DeviceId::Metal(number);
+        let devices = MTLCopyAllDevices();
         let reason = || format!("there are {}, numbered from 0; the device `cpu` is everywhere", devices.len());
         let device = devices.iter().nth(number as usize).ok_or_else(|| error(id, "no such device", reason()))?;
         // Apple's GPU families have the numbers 1001 and up.
@@ -176,7 +177,8 @@ impl Gpu for Driver {
 
     fn zero(&self, address: u64, bytes: usize) -> Result<()> {
         autoreleasepool(|_| {
-            let (mut work, place) = (self.work(), self.memory.place(address)?);
+            let mut work = self.work();
+            let place = self.memory.place(address)?;
             if !work.is_idle() && work::copies(&[place.offset, bytes]) {
                 return work.fill(&place, bytes);
             }
@@ -189,7 +191,8 @@ impl Gpu for Driver {
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         autoreleasepool(|_| {
-            let (mut work, place) = (self.work(), self.memory.place(address)?);
+            let mut work = self.work();
+            let place = self.memory.place(address)?;
             if !work.is_idle() && work::copies(&[place.offset, bytes.len()]) {
                 let staging = memory::staging(self.properties.id, &self.device, bytes)?;
                 return work.copy(&staging, &place, bytes.len());

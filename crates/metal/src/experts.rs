@@ -23,7 +23,9 @@ shared_struct! {
 pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> Result<()> {
     let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
     let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
-    let (x, y, params) = (product.exact()?, product.y_arg(), Arg::params(&params));
+    let x = product.exact()?;
+    let y = product.y_arg();
+    let params = Arg::params(&params);
     let (logits, [selection, scales, tokens], [ids, weights]) = (few.logits, few.optional, few.chosen);
     let [bias, up_bias] = product.bias_args();
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {

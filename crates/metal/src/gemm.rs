@@ -26,7 +26,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 /// Whether these kernels compute a product. Their order of summation differs from `gemv.metal`. With exact activations,
 /// only float weights in F32 may show that (`gristmill_kernels::ops`).
 pub(super) fn serves(product: &Product) -> bool {
-    let (rows, fast) = (product.y.rows(), product.x.precision() == Precision::Fast);
+    let rows = product.y.rows();
+    let fast = product.x.precision() == Precision::Fast;
     match product.rows {
         RowSelection::Pairs { groups, .. } => fast && rows >= FEW_PAIRS * groups.experts(),
         _ => (fast || product.format() == Format::F32) && rows > FEW,

@@ -23,11 +23,16 @@ pub(super) fn part_args<'a>(product: &Product<'a>) -> [Arg<'a>; JOINED_PARTS] {
 /// Launches a product. Tiles and dot products sum in different orders; the order of dot products does not depend on the
 /// number of rows.
 pub(super) fn multiply(metal: &Metal, product: &Product) -> Result<()> {
-    let (device, tiled) = (&metal.device, !metal.deterministic() && gemm::serves(product));
+    let device = &metal.device;
+    let tiled = !metal.deterministic() && gemm::serves(product);
     let params = ProductParams::new(product, if tiled { 0 } else { gemv::threads_log2(product.weight().spans) })?;
-    let (x, y, flag, params) = (product.exact()?, product.y_arg(), device.flag(), Arg::params(&params));
+    let x = product.exact()?;
+    let y = product.y_arg();
+    let flag = device.flag();
+    let params = Arg::params(&params);
     let [ids, pairs, tiles, tile_count] = product.rows.args();
-    let ([weight, second, third], [bias, up_bias]) = (part_args(product), product.bias_args());
+    let [weight, second, third] = part_args(product);
+    let [bias, up_bias] = product.bias_args();
     let args: &[Arg] = match product.up {
         None => &[weight, second, third, x, ids, pairs, tiles, tile_count, bias, y, flag, params],
         Some(up) => &[weight, up.arg(), x, pairs, tiles, tile_count, bias, up_bias, y, params],

@@ -45,7 +45,8 @@ shared_struct! {
 pub(super) fn norm_matmul(metal: &Metal, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
     let NormMatmul { norm, act, other, weight: w, bias, y } = call;
-    let (device, rows) = (&metal.device, norm.x.rows());
+    let device = &metal.device;
+    let rows = norm.x.rows();
     // The kernel divides sums, not their terms, so its bits differ from those of the kernel for many rows.
     if metal.deterministic() || !(rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL) {
         return Ok(Fused::No);
@@ -84,8 +85,11 @@ fn launch(
         parts,
         padding: 0,
     };
-    let ([part, second, third], [bias, _]) = (part_args(product), product.bias_args());
-    let (x, norm, y) = (Arg::read(x), Arg::buffer(weight, Access::Read), product.y_arg());
+    let [part, second, third] = part_args(product);
+    let [bias, _] = product.bias_args();
+    let x = Arg::read(x);
+    let norm = Arg::buffer(weight, Access::Read);
+    let y = product.y_arg();
     let args = [part, second, third, x, norm, bias, y, copy, exact, other, Arg::params(&params)];
     let kernel = Kernel { file: gemv::FILE, entry, defines: &[("FORMAT", product.format().name())] };
     let grid = [product.output_blocks(group_rows * (BLOCK >> threads_log2))?, product.y.rows() as u32, 1];

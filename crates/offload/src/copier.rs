@@ -49,7 +49,9 @@ impl Copier {
         let (copied, done) = mpsc::channel();
         let next = Arc::new(Mutex::new(next));
         let serve = || {
-            let (host, next, copied) = (Arc::clone(host), Arc::clone(&next), copied.clone());
+            let host = Arc::clone(host);
+            let next = Arc::clone(&next);
+            let copied = copied.clone();
             move || {
                 // The other threads drop their ends when they stop.
                 loop {
@@ -96,7 +98,9 @@ impl Copier {
     /// Queues a group of a layer, if an area is free.
     pub(super) fn queue(&mut self, layer: &Arc<HostLayer>, matrices: &[Arc<HostMatrices>; 2], group: Vec<usize>) {
         let (Some((at, marker)), Some(jobs)) = (self.free.pop_front(), &self.jobs) else { return };
-        let (layer, matrices, area) = (Arc::clone(layer), matrices.clone(), Arc::clone(&self.areas[at]));
+        let layer = Arc::clone(layer);
+        let matrices = matrices.clone();
+        let area = Arc::clone(&self.areas[at]);
         // If the threads are gone, `take` reports it.
         let _ = jobs.send(Job { layer, matrices, group, at, area, marker });
         self.queued.push_back(at);

@@ -31,7 +31,8 @@ impl CpuSplit {
         order.sort_by_key(|&expert| tokens[expert]);
         let (unused, used) = order.split_at(order.partition_point(|&expert| tokens[expert] == 0));
         unused.iter().for_each(|&expert| share.left_out[expert] = true);
-        let (mut copies, mut cpu) = ((started + used.len()) as f64, 0.0);
+        let mut copies = (started + used.len()) as f64;
+        let mut cpu = 0.0;
         for &expert in used {
             cpu += EXPERT + TOKEN * f64::from(tokens[expert]);
             copies -= 1.0;

@@ -68,7 +68,9 @@ impl Inserter {
     /// Starts the thread, unless the slots are `fixed`.
     pub(super) fn start(gpu: &Arc<dyn Gpu>, host: &HostExperts, fixed: bool) -> Result<Self> {
         let (state, changed, clock, usage) = Default::default();
-        let (gpu, most, host) = (Arc::clone(gpu), host.staged_bytes, Arc::clone(&host.backend));
+        let gpu = Arc::clone(gpu);
+        let most = host.staged_bytes;
+        let host = Arc::clone(&host.backend);
         let shared = Arc::new(Shared { gpu, host, most, state, changed, clock, usage });
         let own = Arc::clone(&shared);
         // An error of a copy is the device's, which the next operation reports.
@@ -182,7 +184,9 @@ impl State {
         if let Some(at) = self.free.iter().position(|memory| memory.bytes() >= bytes) {
             return Taken::Free(self.free.swap_remove(at));
         }
-        let (bytes, most, mut small) = (self.largest, most.max(2 * self.largest), Vec::new());
+        let bytes = self.largest;
+        let most = most.max(2 * self.largest);
+        let mut small = Vec::new();
         while self.allocated + bytes > most
             && let Some(memory) = self.free.pop()
         {
@@ -233,7 +237,8 @@ impl Shared {
 
     /// The next experts to copy, and memory for each. `None` if the thread must stop.
     fn next(&self) -> Result<Option<Vec<StagedExpert>>> {
-        let (mut state, mut experts) = (self.state(), Vec::new());
+        let mut state = self.state();
+        let mut experts = Vec::new();
         while !state.stop {
             if experts.len() < MOST_TOGETHER
                 && state.staged < MOST_STAGED
@@ -348,7 +353,8 @@ mod tests {
     /// A driver that frees memory waits for the device, which can wait for a thread that needs the state. Here it waits for the test.
     #[test]
     fn memory_is_freed_while_the_state_is_unlocked() {
-        let (id, name) = (DeviceId::Cuda(DeviceId::SIMULATED), "allocator".to_owned());
+        let id = DeviceId::Cuda(DeviceId::SIMULATED);
+        let name = "allocator".to_owned();
         let properties =
             Properties { id, name, architecture: 90, multiprocessors: 1, shared_bytes: 0, memory: 1 << 30 };
         let allocator = Arc::new(Allocator { properties, next: AtomicU64::new(256), freed: Mutex::default() });
@@ -369,7 +375,8 @@ mod tests {
         let freed = allocator.freed.lock().unwrap();
         thread::scope(|scope| {
             let other = scope.spawn(|| take(16));
-            let (start, mut is_unlocked) = (Instant::now(), false);
+            let start = Instant::now();
+            let mut is_unlocked = false;
             while !is_unlocked && start.elapsed() < Duration::from_secs(5) {
                 thread::sleep(Duration::from_millis(1));
                 is_unlocked = shared.state.try_lock().is_ok_and(|state| state.free.is_empty());

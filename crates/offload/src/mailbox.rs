@@ -122,7 +122,8 @@ impl Mailbox {
         match least.into_iter().min() {
             Some(tokens) if tokens > 0 => Ok(tokens),
             _ => {
-                let (what, found) = ("bytes of a token's rows", (size * width * top_k).to_string());
+                let what = "bytes of a token's rows";
+                let found = (size * width * top_k).to_string();
                 Err(Error::Range {
                     op: Experts::NAME,
                     what,
@@ -166,7 +167,8 @@ impl HostEnd {
         let number = word(offset_of!(ControlWords, request))?.load(Ordering::Acquire);
         let [layer, tokens] = [offset_of!(ControlWords, layer), offset_of!(ControlWords, tokens)];
         let [layer, tokens] = [word(layer)?, word(tokens)?].map(|word| word.load(Ordering::Relaxed));
-        let (is_shared, layer) = (layer & SHARED != 0, (layer & !SHARED) as usize);
+        let is_shared = layer & SHARED != 0;
+        let layer = (layer & !SHARED) as usize;
         Ok(Request { number, layer, tokens: tokens as usize, is_shared })
     }
 

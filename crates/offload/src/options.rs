@@ -60,7 +60,9 @@ impl HostExperts {
     /// With a deadline of 5 s, groups of 24 MiB, 192 MiB to copy experts to slots, and memory for the rows of 512 tokens of
     /// 8 experts with 2,048 elements each.
     pub fn new(backend: Arc<Backend>) -> Self {
-        let (deadline, rows_bytes, group_bytes) = (Duration::from_secs(5), 32 << 20, GROUP_BYTES);
+        let deadline = Duration::from_secs(5);
+        let rows_bytes = 32 << 20;
+        let group_bytes = GROUP_BYTES;
         let (stream_tokens, share_tokens) = (STREAM_TOKENS, SHARE_TOKENS);
         let (groups_ahead, ring_groups, staged_bytes) = (GROUPS_AHEAD, RING_GROUPS, STAGED_BYTES);
         Self {

@@ -191,11 +191,14 @@ impl HostPath {
 
     /// [`Experts`] whose weights are in host memory.
     pub(crate) fn experts<V: OffloadVendor>(&self, vendor: &V, call: &mut Checked<Experts>) -> Result<()> {
-        let (tokens, top_k, width) = (call.y.rows(), call.route.routing.top_k, call.scratch.out.cols());
+        let tokens = call.y.rows();
+        let top_k = call.route.routing.top_k;
+        let width = call.scratch.out.cols();
         if tokens == 0 {
             return Ok(());
         }
-        let (device, precision) = (vendor.device(), call.x.precision());
+        let device = vendor.device();
+        let precision = call.x.precision();
         let representation = self.representation(precision, call.weights.gate_up)?;
         let streams = self.streams(tokens, call.weights.gate_up);
         if !streams || self.shares(tokens) {
@@ -267,7 +270,9 @@ impl HostPath {
         pair_slots: &Buffer<u32>,
         is_one_request: bool,
     ) -> Result<()> {
-        let (device, tokens, top_k) = (vendor.device(), all.tokens, call.route.routing.top_k);
+        let device = vendor.device();
+        let tokens = all.tokens;
+        let top_k = call.route.routing.top_k;
         let missed = self.missed.buffer(device, tokens * top_k)?;
         vendor.find_slots(&self.request(call, all, Some(slots))?, Arg::buffer(&missed, Access::Write))?;
         let shares = is_one_request && self.shares(tokens);
@@ -381,8 +386,11 @@ impl PendingIds {
 fn read_ids(device: &Device, call: &Experts, tokens: usize) -> Result<PendingIds> {
     let top_k = call.route.routing.top_k;
     let (ids, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
-    let (stride, size, first) = (at.stride(), size_of::<u32>(), call.y.rows() - tokens);
-    let (offset, span) = (at.span().start + first * stride, (tokens - 1) * stride + top_k);
+    let stride = at.stride();
+    let size = size_of::<u32>();
+    let first = call.y.rows() - tokens;
+    let offset = at.span().start + first * stride;
+    let span = (tokens - 1) * stride + top_k;
     let pending = device.start_read_region(ids, offset * size, span * size)?;
     Ok(PendingIds { pending, stride, top_k })
 }
@@ -425,9 +433,11 @@ fn multiply_slots<V: OffloadVendor>(
     let Experts { weights, x, scratch, .. } = &mut **call;
     let weights = slots.weights(weights)?;
     let ExpertWeights { gate_up, down, activation, gate_up_bias, down_bias } = weights;
-    let (groups, h) = (&*scratch.groups, scratch.h.reborrow());
+    let groups = &*scratch.groups;
+    let h = scratch.h.reborrow();
     let gate_up = MoeGateUp { weight: gate_up, x, groups, top_k, bias: gate_up_bias, activation, h };
     matmul::moe_gate_up(vendor, gate_up, Some(&mut *scratch.act))?;
-    let (x, out) = (&*scratch.act, scratch.out.reborrow());
+    let x = &*scratch.act;
+    let out = scratch.out.reborrow();
     matmul::moe_matmul(vendor, MoeMatmul { weight: down, x, groups, top_k, bias: down_bias, out })
 }

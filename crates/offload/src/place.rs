@@ -88,8 +88,10 @@ pub(super) struct Staged {
 impl Staged {
     /// For slots with these parts.
     pub(super) fn new(gpu: &Arc<dyn Gpu>, parts: [&PlaneRows; 3]) -> Result<Self> {
-        let (mut matrices, mut tiles, mut biases, mut end) =
-            ([bytemuck::Zeroable::zeroed(); 3], [(0, 0); 3], [0; 3], 0);
+        let mut matrices = [bytemuck::Zeroable::zeroed(); 3];
+        let mut tiles = [(0, 0); 3];
+        let mut biases = [0; 3];
+        let mut end = 0;
         for (i, part) in parts.into_iter().enumerate() {
             let tile_bytes = TILE_ROWS * part.format.block_bytes();
             let bytes = part.rows.div_ceil(TILE_ROWS) * part.blocks() * tile_bytes;
@@ -122,7 +124,8 @@ fn planes(format: Format, cols: usize) -> Result<(u32, [SlotPlane; PLANES])> {
     let mut out = [bytemuck::Zeroable::zeroed(); PLANES];
     let planes = format.planes();
     if planes.len() > PLANES {
-        let (found, rule) = (planes.len().to_string(), "must be at most 8 for experts in slots");
+        let found = planes.len().to_string();
+        let rule = "must be at most 8 for experts in slots";
         return Err(Error::Range { op: OP, what: "planes of a format", found, rule });
     }
     let mut before = 0;
@@ -169,7 +172,8 @@ impl Placement<'_> {
         let [gate, up, down] = parts.map(|part| part.matrices_arg(slots.clone(), Access::Write));
         let bias = |i: usize| {
             let row_bytes = size_of::<f32>() * parts[i].rows;
-            let (offset, bytes) = (slots.start * row_bytes, slots.len() * row_bytes);
+            let offset = slots.start * row_bytes;
+            let bytes = slots.len() * row_bytes;
             biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset, bytes, access: Access::Write })
         };
         let &(region, offset) = memory;

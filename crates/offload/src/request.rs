@@ -26,9 +26,13 @@ impl BatchPart<'_> {
     /// The tokens' ids, and elements from a token's ids to the next token's.
     fn ids<'a>(&self, call: &'a Experts) -> Result<(Arg<'a>, usize)> {
         let (region, at) = region_of_view_mut(&call.route.ids).ok_or(Error::ForeignLayout { op: OP, what: "ids" })?;
-        let (stride, size) = (at.stride(), size_of::<u32>());
-        let (offset, span) = (at.span().start + self.first * stride, (self.tokens - 1) * stride + at.cols());
-        let (offset, bytes, access) = (offset * size, span * size, Access::Read);
+        let stride = at.stride();
+        let size = size_of::<u32>();
+        let offset = at.span().start + self.first * stride;
+        let span = (self.tokens - 1) * stride + at.cols();
+        let offset = offset * size;
+        let bytes = span * size;
+        let access = Access::Read;
         Ok((Arg::Buffer { region, offset, bytes, access }, stride))
     }
 
@@ -88,7 +92,9 @@ impl HostPath {
         let top_k = call.route.routing.top_k;
         let (out, at) =
             region_of_view_mut(&call.scratch.out).ok_or(Error::ForeignLayout { op: OP, what: "a buffer" })?;
-        let (stride, cols, size) = (at.stride(), call.scratch.out.cols(), size_of::<f32>());
+        let stride = at.stride();
+        let cols = call.scratch.out.cols();
+        let size = size_of::<f32>();
         let span = (part.tokens * top_k - 1) * stride + cols;
         let (ids, ids_stride) = part.ids(call)?;
         vendor.receive_experts(&Receive {

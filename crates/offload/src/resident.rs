@@ -60,7 +60,8 @@ impl Resident {
     /// chosen since then than the one that it replaced.
     pub(super) fn count(&mut self, tokens: u64) -> Vec<i64> {
         self.tokens += tokens;
-        let (now, mut gains) = (self.tokens, Vec::new());
+        let now = self.tokens;
+        let mut gains = Vec::new();
         while let Some(trial) = self.trials.pop_front_if(|trial| trial.end <= now) {
             let [copied, replaced] = trial.experts.map(|(expert, before)| self.choices[expert].wrapping_sub(before));
             gains.push(i64::from(copied) - i64::from(replaced));
@@ -194,10 +195,12 @@ mod tests {
     #[test]
     fn slots_and_experts_agree() {
         for slots in 0..6 {
-            let (mut resident, mut seed) = (Resident::new(6, slots), slots as u32);
+            let mut resident = Resident::new(6, slots);
+            let mut seed = slots as u32;
             for now in 1..500 {
                 seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let (expert, copies) = ((seed >> 16) as usize % 6, seed >> 30 > 0);
+                let expert = (seed >> 16) as usize % 6;
+                let copies = seed >> 30 > 0;
                 if resident.choose(expert, now) && copies && resident.start(expert) {
                     let replaced = resident.replace(expert);
                     assert!(replaced.is_some_and(|replaced| replaced.evicted != expert));

@@ -66,7 +66,8 @@ struct Ring {
 impl CopyGroups {
     /// `None` if the model is gone. From now on, the slots keep their experts.
     fn new(layer: &Arc<HostLayer>, group_bytes: usize) -> Option<Self> {
-        let (matrices, slots) = (layer.matrices()?, layer.slots.as_ref()?);
+        let matrices = layer.matrices()?;
+        let slots = layer.slots.as_ref()?;
         let size = (group_bytes / slots.staged_bytes()).max(1);
         let absent = slots.resident(|resident| {
             resident.hold(true);
@@ -194,7 +195,8 @@ impl Stream {
         left_out: impl Fn(usize) -> bool,
     ) -> Result<()> {
         let gone = || Error::ForeignLayout { op: OP, what: "a weight that was freed" };
-        let (device, mut groups) = (vendor.device(), self.current.take().ok_or_else(gone)?);
+        let device = vendor.device();
+        let mut groups = self.current.take().ok_or_else(gone)?;
         groups.leave_out(left_out);
         let ring = self.prepare(device, call, &groups, host.ring_groups)?;
         let mut next = self.after(&groups.layer, host.group_bytes);
@@ -246,7 +248,8 @@ impl Stream {
         ring_groups: usize,
     ) -> Result<usize> {
         let gone = || Error::ForeignLayout { op: OP, what: "a weight" };
-        let (gpu, size) = (device.gpu(), groups.size * ring_groups.max(1));
+        let gpu = device.gpu();
+        let size = groups.size * ring_groups.max(1);
         let like = groups.slots().ok_or_else(gone)?.parts(&groups.matrices)?;
         let found = self.rings.iter().position(|ring| ring.experts() >= size && ring.is_like(like));
         let ring = match found {
@@ -263,7 +266,8 @@ impl Stream {
             }
         };
         let experts = call.route.logits.cols();
-        let (mut places, mut filled) = (vec![0_u32; experts], 0);
+        let mut places = vec![0_u32; experts];
+        let mut filled = 0;
         for group in groups.queued.iter().chain(&groups.rest) {
             if filled + group.len() > self.rings[ring].experts() {
                 filled = 0;

@@ -220,7 +220,8 @@ impl Shared {
 
     /// Waits for a request after `answered`. False if the thread must stop.
     fn wait(&self, end: &HostEnd, answered: u32) -> Result<bool> {
-        let (mut start, mut polls) = (Instant::now(), 0_u32);
+        let mut start = Instant::now();
+        let mut polls = 0_u32;
         loop {
             if end.request()?.number != answered {
                 return Ok(true);

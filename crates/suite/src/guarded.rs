@@ -94,7 +94,9 @@ impl<T: Element> Guarded<T> {
 
     /// To write.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
-        let (left, cols, stride) = (self.guard.left, self.cols, self.stride());
+        let left = self.guard.left;
+        let cols = self.cols;
+        let stride = self.stride();
         let view = self.buffer.view_mut(self.rows, stride);
         view.and_then(|v| v.columns(left..left + cols)).expect("a view inside its guard")
     }
@@ -107,7 +109,8 @@ impl<T: Element> Guarded<T> {
         let stride = self.stride();
         let mut inside = Vec::with_capacity(self.rows * self.cols);
         for (i, &value) in all.iter().enumerate() {
-            let (row, col) = (i / stride, (i % stride).wrapping_sub(self.guard.left));
+            let row = i / stride;
+            let col = (i % stride).wrapping_sub(self.guard.left);
             if row < self.rows && col < self.cols {
                 inside.push(value);
             } else {

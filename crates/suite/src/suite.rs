@@ -112,7 +112,8 @@ impl Suite {
     /// What `make` says, for instance that the CPU has no such level.
     pub fn new(make: Make, seed: u64) -> gristmill_kernels::Result<Self> {
         let backends = THREADS.iter().map(|&threads| make(threads)).collect::<Result<_, _>>()?;
-        let (formats, precisions) = (Format::ALL.to_vec(), vec![Precision::Exact, Precision::Fast]);
+        let formats = Format::ALL.to_vec();
+        let precisions = vec![Precision::Exact, Precision::Fast];
         Ok(Self {
             seed,
             one_in: 1,
@@ -233,7 +234,8 @@ impl Suite {
             let _ = catch_unwind(AssertUnwindSafe(|| run(self.backend())));
             return run(&self.reference);
         }
-        let (expected, got) = (run(&self.reference), run(self.backend()));
+        let expected = run(&self.reference);
+        let got = run(self.backend());
         self.compare(kind, case, tolerance, &expected, &got);
         let others = self.others(&format!("{kind} {case}"));
         for (backend, threads) in self.backends.iter().zip(THREADS).skip(1).skip(others.start).take(others.len()) {

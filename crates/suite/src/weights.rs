@@ -25,7 +25,8 @@ fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> 
     let mut values = Vec::with_capacity(count);
     let norm = 1.0 / (cols as f64).sqrt();
     while values.len() < count {
-        let (scale, offset) = (norm * rng.uniform(-1.0, 1.0).exp2(), norm * rng.uniform(-0.5, 0.5));
+        let scale = norm * rng.uniform(-1.0, 1.0).exp2();
+        let offset = norm * rng.uniform(-0.5, 0.5);
         let run = 16.min(count - values.len());
         values.extend((0..run).map(|_| (scale * rng.normal() + offset) as f32));
     }
@@ -121,7 +122,8 @@ pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
     if tensors.iter().all(|tensor| tensor.format.is_float()) {
         return 0.0;
     }
-    let (cols, energy) = (tensors[0].cols, energy(tensors, x));
+    let cols = tensors[0].cols;
+    let energy = energy(tensors, x);
     let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
     let lowest = mean_squares(&weights, cols, 32, |block| block.iter().fold(0.0, |low, &w| f64::from(w).min(low)));
     let sums = mean_squares(x, cols, 32, |block| block.iter().map(|&x| f64::from(x)).sum());

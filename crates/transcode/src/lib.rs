@@ -100,7 +100,8 @@ impl Transcoder {
         let elements = input.len() / from.block_bytes() * from.block_len();
         let mut largest = vec![0f32; elements.div_ceil(CHUNK)];
         self.pool.each_chunk(&mut largest, 1, &|chunk, largest| {
-            let (start, end) = (chunk * CHUNK, elements.min((chunk + 1) * CHUNK));
+            let start = chunk * CHUNK;
+            let end = elements.min((chunk + 1) * CHUNK);
             let mut values = [0f32; CHUNK];
             let values = &mut values[..end - start];
             let bytes = |elements: usize| elements / from.block_len() * from.block_bytes();
@@ -147,7 +148,8 @@ impl Transcoder {
         let bytes = |format: Format, elements: usize| elements / format.block_len() * format.block_bytes();
         let first_bad = AtomicUsize::new(usize::MAX);
         self.pool.each_chunk(output, bytes(to, CHUNK), &|chunk, blocks| {
-            let (start, end) = (chunk * CHUNK, elements.min((chunk + 1) * CHUNK));
+            let start = chunk * CHUNK;
+            let end = elements.min((chunk + 1) * CHUNK);
             let mut values = [0f32; CHUNK];
             let values = &mut values[..end - start];
             let source = &input[bytes(from, start)..bytes(from, end)];

@@ -90,7 +90,8 @@ impl Graph {
 
     /// The module that defines what a path in module `at` names; `None` for other crates, and for modules themselves.
     fn defined_in(&self, at: &Names, path: &[String], depth: usize) -> Option<Names> {
-        let (mut at, mut path) = (at.clone(), path);
+        let mut at = at.clone();
+        let mut path = path;
         let mut is_first = true;
         // A name that declares itself has no end.
         if depth > 16 {
@@ -188,7 +189,8 @@ impl Module {
 
 /// Whether a file declares modules, and whether it defines items. Tests are left out.
 fn index_parts(tokens: &[TokenTree]) -> [bool; 2] {
-    let (mut parts, mut at) = ([false; 2], 0);
+    let mut parts = [false; 2];
+    let mut at = 0;
     while let Some(token) = tokens.get(at) {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == '#' && is_test(tokens, at + 1) => {

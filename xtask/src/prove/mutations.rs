@@ -97,7 +97,8 @@ fn run(ops: &[&str], chosen: &dyn Fn(&&Mutation) -> bool, done: &mut Done) -> Re
         Outcome::Broken => return Err(format!("the copy does not compile: see {}", scratch_tree.log.display())),
         other => return Err(format!("without a mutation the op suite says: {other}; mend that first")),
     }
-    let (mut number, all) = (0, of_ops().count());
+    let mut number = 0;
+    let all = of_ops().count();
     for op in ops {
         let of_op: Vec<&Mutation> = of_ops().filter(|mutation| mutation.op == *op).collect();
         let mut noticed = noticed_in_rounds(&scratch_tree, &of_op)?;

@@ -131,7 +131,8 @@ fn check(unpacked: &Path, bytes: u64) -> Result<(), String> {
 
 /// An application in a workspace of its own, whose crates of gristmill are the unpacked packages.
 fn application(folder: &Path, packages: &[PathBuf]) -> Result<(), String> {
-    let (application, mut manifest) = (folder.join("application"), String::new());
+    let application = folder.join("application");
+    let mut manifest = String::new();
     manifest += "[package]\nname = \"application\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
                  [dependencies]\ngristmill-cuda = \"0.1.0\"\ngristmill-engine = \"0.1.0\"\nllguidance = { version = \"1\", \
                  default-features = false }\nminijinja = \"3\"\nserde_json = \"1\"\n\n[patch.crates-io]\n";

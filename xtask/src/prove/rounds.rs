@@ -30,7 +30,8 @@ fn are_apart(one: &str, other: &str, sources: &Sources) -> bool {
 
 /// A format and all formats that it imports.
 fn imports<'a>(format: &'a str, sources: &'a Sources) -> BTreeSet<&'a str> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![format]);
+    let mut found = BTreeSet::new();
+    let mut open = vec![format];
     while let Some(format) = open.pop() {
         if !found.insert(format) {
             continue;

@@ -190,7 +190,8 @@ impl ScratchTree {
             .map_err(|e| format!("cannot run cargo: {e}"))?;
         write(&self.log, &String::from_utf8_lossy(&output.stderr))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let (marker, name) = ("\"executable\":\"", format!("\"name\":\"{test}\""));
+        let marker = "\"executable\":\"";
+        let name = format!("\"name\":\"{test}\"");
         let path = text.lines().filter(|line| line.contains(&name)).find_map(|line| {
             let (_, rest) = line.split_once(marker)?;
             Some(PathBuf::from(rest.split_once('"')?.0))

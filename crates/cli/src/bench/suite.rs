@@ -82,7 +82,8 @@ impl Drop for ModelFile {
 /// The file of a case, or why it is skipped: memory does not hold it.
 fn file(case: &Case, args: &BenchArgs) -> Result<Result<ModelFile, String>, Failure> {
     let model = Synthetic::parse(case.model, case.layers)?;
-    let (bytes, free) = (model.file_bytes()?, available_memory().unwrap_or(u64::MAX));
+    let bytes = model.file_bytes()?;
+    let free = available_memory().unwrap_or(u64::MAX);
     if bytes > free {
         let [bytes, free] = [bytes, free].map(console::bytes);
         return Ok(Err(format!("its {bytes} exceed the {free} of free memory")));
@@ -100,7 +101,8 @@ fn measure_all(
     machine: &Machine,
     take: &mut dyn FnMut(Report) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let (threads, repeats) = (device.threads(), args.repeats);
+    let threads = device.threads();
+    let repeats = args.repeats;
     let measurement = Measurement { threads, repeats, machine: *machine, routing: None };
     for &workload in case.workloads {
         let limits = Limits { kv_format: device.kv.into(), ..workload.limits()? };

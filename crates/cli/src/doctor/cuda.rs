@@ -25,7 +25,8 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, CudaDevice
     match Nvrtc::open() {
         Err(reason) => findings.add(missing, "NVRTC", reason)?,
         Ok(nvrtc) => {
-            let ((major, minor), path) = (nvrtc.version(), nvrtc.path().display());
+            let (major, minor) = nvrtc.version();
+            let path = nvrtc.path().display();
             findings.add(Verdict::Good, "NVRTC", format!("{major}.{minor}, {path}"))?;
         }
     }
@@ -92,8 +93,10 @@ fn abbreviated(path: &Path) -> String {
 fn open(number: u32) -> Result<(CudaDevice, String), Error> {
     let device = CudaDevice::open(number)?;
     let properties = device.properties();
-    let (major, minor) = (properties.architecture / 10, properties.architecture % 10);
-    let (memory, free) = (console::bytes(properties.memory), console::bytes(device.free_memory()?));
+    let major = properties.architecture / 10;
+    let minor = properties.architecture % 10;
+    let memory = console::bytes(properties.memory);
+    let free = console::bytes(device.free_memory()?);
     let found = format!(
         "{}, compute capability {major}.{minor}, {} multiprocessors, {memory}, {free} free",
         properties.name, properties.multiprocessors

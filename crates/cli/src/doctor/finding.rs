@@ -40,7 +40,8 @@ impl Findings {
     /// Prints a finding and keeps it. `found` may be a message of a library, or a case of the op suite with its data:
     /// it becomes one line, and a long line loses its middle.
     pub(super) fn add(&mut self, verdict: Verdict, what: impl Display, found: impl Display) -> Result<(), Failure> {
-        let (what, found) = (what.to_string(), shortened(&found.to_string()));
+        let what = what.to_string();
+        let found = shortened(&found.to_string());
         console::print_report(format_args!("{verdict:<7}{what:<27}  {found}\n"))?;
         self.0.push(Finding { verdict, what, found });
         Ok(())
@@ -86,7 +87,8 @@ fn shortened(text: &str) -> String {
     if characters.len() <= MAX_LINE {
         return line;
     }
-    let (start, end) = (&characters[..START], &characters[characters.len() - END..]);
+    let start = &characters[..START];
+    let end = &characters[characters.len() - END..];
     start.iter().chain(&[' ', '…', ' ']).chain(end).collect()
 }
 

@@ -112,7 +112,9 @@ fn compile<U: Sync>(
     for error in failures.iter().take(MAX_LISTED) {
         findings.add(Verdict::Bad, format_args!("{device}: a kernel"), error)?;
     }
-    let (all, compiled, seconds) = (units.len(), units.len() - failures.len(), start.elapsed().as_secs_f64());
+    let all = units.len();
+    let compiled = units.len() - failures.len();
+    let seconds = start.elapsed().as_secs_f64();
     let verdict = if failures.is_empty() { Verdict::Good } else { Verdict::Bad };
     let found = format!("{compiled} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s");
     findings.add(verdict, format_args!("{device}: kernels"), found)

@@ -52,7 +52,8 @@ impl ReferenceRun {
         };
         let logits = |precision| {
             let logits = read(load(backend.clone(), precision)?, &self.tokens)?;
-            let (found, expected) = (logits.len(), self.logits.len());
+            let found = logits.len();
+            let expected = self.logits.len();
             if found == expected { Ok(logits) } else { Err(format!("{found} logits, expected {expected}")) }
         };
         let exact = logits(Precision::Exact).and_then(|logits| self.check_logits(&logits));
@@ -71,7 +72,8 @@ impl ReferenceRun {
     }
 
     fn check_perplexity(&self, logits: &[f32]) -> Result<String, String> {
-        let (found, expected) = (perplexity(logits, &self.tokens), perplexity(&self.logits, &self.tokens));
+        let found = perplexity(logits, &self.tokens);
+        let expected = perplexity(&self.logits, &self.tokens);
         let said = format!("{} tokens, perplexity {found:.3}, expected {expected:.3}", self.tokens.len());
         if (found / expected - 1.0).abs() <= MAX_CHANGE { Ok(said) } else { Err(said) }
     }
@@ -85,7 +87,8 @@ fn load(backend: Arc<Backend>, precision: Precision) -> Result<Arc<Model>, Strin
 
 /// The logits of all tokens.
 fn read(model: Arc<Model>, tokens: &[u32]) -> Result<Vec<f32>, String> {
-    let (context, output_rows) = (Some(tokens.len()), Some(PREFILL));
+    let context = Some(tokens.len());
+    let output_rows = Some(PREFILL);
     let limits = Limits { context, output_rows, batch_tokens: PREFILL, ..Limits::default() };
     // On a GPU, several kernels are compiled at a time.
     model.make_ready(&limits, |_| ()).map_err(|error| error.to_string())?;
@@ -130,7 +133,8 @@ mod tests {
 
     #[test]
     fn differences_are_found() {
-        let (tokens, logits) = (vec![0, 1, 2], vec![0.0, 3.0, 1.0, 0.5, 0.0, 4.0, 1.0, 2.0, 3.0]);
+        let tokens = vec![0, 1, 2];
+        let logits = vec![0.0, 3.0, 1.0, 0.5, 0.0, 4.0, 1.0, 2.0, 3.0];
         let reference = ReferenceRun { tokens, logits };
         assert!(
             reference.check_logits(&reference.logits).is_ok() && reference.check_perplexity(&reference.logits).is_ok()

@@ -26,7 +26,8 @@ pub(super) fn compile(
     Checks { extent, seed }: Checks,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    let (start, mut kernels) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut kernels = 0;
     let bar = console::bar("compiling kernels {wide_bar} {pos}/{len}");
     let mut work = |make: &dyn Fn() -> gristmill_kernels::Result<_>| {
         let failed = |reason| Error::Device { device: device.properties().id, what: "its operations".into(), reason };
@@ -59,7 +60,8 @@ fn parts(name: &str, make: Make, checks: Checks, findings: &mut Findings) -> Res
         bar.set_message(*part);
         let start = Instant::now();
         let ran = gristmill_suite::run(*cases, make, checks.seed, checks.extent);
-        let (lost, seconds) = (ran.is_err(), start.elapsed().as_secs_f64());
+        let lost = ran.is_err();
+        let seconds = start.elapsed().as_secs_f64();
         bar.suspend(|| findings.result(format_args!("{name}: {part}"), ran.map(|worst| describe(&worst, seconds))))?;
         bar.inc(1);
         if lost && let Err(error) = make(1).and_then(|backend| backend.alloc::<u32>(1, "a test")) {

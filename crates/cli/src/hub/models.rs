@@ -62,7 +62,8 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
         return console::print_json(&lines);
     }
     if lines.is_empty() && others.is_empty() {
-        let (folder, example) = (cache.root().display(), "gristmill pull ORG/REPO");
+        let folder = cache.root().display();
+        let example = "gristmill pull ORG/REPO";
         console::note(format_args!("there are no models in {folder}; {example} downloads one"));
         console::note(format_args!("gristmill models --recommended lists models to start with"));
         return Ok(());

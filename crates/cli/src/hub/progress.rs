@@ -84,7 +84,8 @@ impl Reporter {
             Event::End { file, sum } => {
                 now.bar.finish_and_clear();
                 let seconds = now.started.elapsed().as_secs_f64();
-                let (size, rate) = (console::bytes(now.size), console::bytes(now.rate() as u64));
+                let size = console::bytes(now.size);
+                let rate = console::bytes(now.rate() as u64);
                 console::note(format_args!("{file}: {size}, {} verified, {seconds:.1} s, {rate}/s", sum.method()));
             }
             Event::Retry { error, wait } => {
@@ -144,7 +145,9 @@ impl Now {
 
     /// `m.gguf: 1.20 GB of 4.50 GB (27%), 35.2 MB/s, 94 s left`.
     fn line(&self) -> String {
-        let (done, size, rate) = (self.done, self.size, self.rate());
+        let done = self.done;
+        let size = self.size;
+        let rate = self.rate();
         let percent = 100.0 * done as f64 / size.max(1) as f64;
         let left = size.saturating_sub(done) as f64 / rate.max(1.0);
         let [done, size, rate] = [done, size, rate as u64].map(console::bytes);

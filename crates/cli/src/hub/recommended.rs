@@ -37,7 +37,8 @@ pub(super) fn print(is_json: bool) -> Result<(), Failure> {
         return console::print_json(&RECOMMENDED);
     }
     let row = |Recommended { memory_bytes, model, download_bytes, name }: Recommended| {
-        let (memory, download) = (memory_bytes / GB, download_bytes as f64 / GB as f64);
+        let memory = memory_bytes / GB;
+        let download = download_bytes as f64 / GB as f64;
         format!("{memory:>3} GB  {model:<13}  {download:>5.1} GB  gristmill chat {name}\n")
     };
     console::print(format_args!("memory  model          download  command\n{}", RECOMMENDED.map(row).concat()))?;

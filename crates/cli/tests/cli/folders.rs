@@ -95,8 +95,8 @@ fn weights_are_quantised_when_they_are_loaded() {
     let file = path("folder-loaded.gguf");
     output(&["convert", &folder, "-o", &file, "--type", "Q8_0", "--force"], &[]);
     let both = |command: &[&str]| {
-        let (loaded, written) =
-            (output(command, &["-m", &folder, "--quantize", "q8_0"]), output(command, &["-m", &file]));
+        let loaded = output(command, &["-m", &folder, "--quantize", "q8_0"]);
+        let written = output(command, &["-m", &file]);
         assert_eq!(loaded, written, "{command:?}");
         loaded
     };

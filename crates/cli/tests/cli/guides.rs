@@ -159,7 +159,8 @@ fn calls(text: &str) -> Vec<Vec<String>> {
 /// The words of a command as a shell splits them, without its variables and without a comment at its end.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
-    let (mut word, mut quote) = (None::<String>, None);
+    let mut word = None::<String>;
+    let mut quote = None;
     for letter in text.chars() {
         match (quote, letter) {
             (Some(open), _) if letter == open => quote = None,

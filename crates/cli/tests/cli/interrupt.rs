@@ -25,7 +25,8 @@ fn zeros(test: &str) -> PathBuf {
     let mut plan = GgufWriter::new();
     plan.set("general.architecture", "llama").unwrap();
     plan.tensor("blk.0.ffn_down.weight", Format::F32, &[4096, 1 << 16]).unwrap();
-    let (file, bytes) = (fs::File::create(folder.join("in.gguf")).unwrap(), plan.file_bytes());
+    let file = fs::File::create(folder.join("in.gguf")).unwrap();
+    let bytes = plan.file_bytes();
     drop(plan.begin(&file).unwrap());
     file.set_len(bytes).unwrap();
     folder

@@ -27,7 +27,9 @@ fn every_command_takes_the_model_first() {
     ];
     for (command, options) in commands {
         let with = |model: &[&str]| gristmill(&[command, model, options].concat(), b"hello\n");
-        let (first, option, both) = (with(&["MODEL"]), with(&["-m", "MODEL"]), with(&["MODEL", "-m", "MODEL"]));
+        let first = with(&["MODEL"]);
+        let option = with(&["-m", "MODEL"]);
+        let both = with(&["MODEL", "-m", "MODEL"]);
         assert_eq!((first.code, option.code), (Some(0), Some(0)), "{command:?}: {} {}", first.err, option.err);
         assert_eq!(first.err.contains("built-in"), option.err.contains("built-in"), "{command:?}");
         assert_eq!(both.code, Some(1), "{command:?}: {}", both.err);
@@ -145,7 +147,9 @@ fn a_socket_on_stdin_is_left_open() {
 #[test]
 fn a_system_message() {
     let system = |text| prompt_tokens(&["--system", text, "x"], b"");
-    let (without, empty, with) = (prompt_tokens(&["x"], b""), system(""), system("xxxxx"));
+    let without = prompt_tokens(&["x"], b"");
+    let empty = system("");
+    let with = system("xxxxx");
     assert!(empty > without && with == empty + 5, "{without} {empty} {with}");
     // The system message may start with a hyphen.
     assert_eq!(system("-xxxx"), with);

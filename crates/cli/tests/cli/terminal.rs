@@ -50,7 +50,8 @@ impl Terminal {
         command.env_remove("XDG_DATA_HOME").env_remove("NO_COLOR").envs(variables.iter().copied());
         let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
         drop(command);
-        let (keys, shown) = (File::from(master), Arc::default());
+        let keys = File::from(master);
+        let shown = Arc::default();
         let reader = Terminal::read(&keys, &shown);
         Terminal { keys, shown, seen: 0, child, reader }
     }
@@ -60,7 +61,8 @@ impl Terminal {
         let (mut keys, mut master) = (master.try_clone().unwrap(), master.try_clone().unwrap());
         let shown = shown.clone();
         thread::spawn(move || {
-            let (mut bytes, mut answered) = ([0; 4096], 0);
+            let mut bytes = [0; 4096];
+            let mut answered = 0;
             // At the end of the program, read fails.
             while let Ok(n @ 1..) = master.read(&mut bytes) {
                 let mut shown = shown.lock().unwrap();
@@ -268,7 +270,8 @@ fn lines_and_bars_on_stderr_fit() {
 
 /// What the program shows, without escape sequences.
 fn visible(line: &str) -> String {
-    let (mut visible, mut rest) = (String::new(), line);
+    let mut visible = String::new();
+    let mut rest = line;
     while let Some((before, escape)) = rest.split_once("\x1b[") {
         visible += before;
         rest = escape.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, rest)| rest);

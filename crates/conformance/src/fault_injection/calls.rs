@@ -68,7 +68,8 @@ pub fn orders(text: &str) -> Vec<Call> {
                     continue;
                 }
                 // A call with its parentheses, which may be nested; a vote keeps its arguments.
-                let (mut end, mut open) = (at + word.len(), i32::from(word.ends_with('(')));
+                let mut end = at + word.len();
+                let mut open = i32::from(word.ends_with('('));
                 while instead.is_empty() && !(open == 0 && code[..end].ends_with(')')) {
                     let Some(next) = code[end..].chars().next() else { break };
                     open += i32::from(next == '(') - i32::from(next == ')');

@@ -206,7 +206,9 @@ mod simulated {
     /// The files of the kernels that were launched.
     fn alone_and_in_company(language: Language, test: &str) -> BTreeSet<&'static str> {
         let mut rng = fresh(test);
-        let (first, mut guessed, mut launched) = (rng.below(BATCHINGS.len()), 0, BTreeSet::new());
+        let first = rng.below(BATCHINGS.len());
+        let mut guessed = 0;
+        let mut launched = BTreeSet::new();
         for (number, &case) in SOME.iter().enumerate() {
             let batching = BATCHINGS[(first + number) % BATCHINGS.len()];
             let (found, files) = run(language, true, case, batching, &mut rng);

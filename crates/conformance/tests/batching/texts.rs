@@ -91,7 +91,8 @@ impl Batching {
 
     fn runner(&self, model: &Arc<Model>, sequences: usize) -> Result<Runner> {
         let batch_tokens = self.length.max(sequences * (self.chunk + GUESSES));
-        let (context, output_rows) = (Some(self.length + GUESSES), Some(batch_tokens));
+        let context = Some(self.length + GUESSES);
+        let output_rows = Some(batch_tokens);
         Runner::new(
             model.clone(),
             Limits { context, sequences, batch_tokens, output_rows, kv_format: self.kv_format, ..Limits::default() },

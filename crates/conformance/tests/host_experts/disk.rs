@@ -83,7 +83,8 @@ fn the_first_layers_can_be_on_the_device() {
         let options = Options { choice };
         let on_device = device(options, None, Mode::Fast).unwrap();
         let on_device = load(NAME, on_device, ExpertPlacement::Device, Precision::Fast);
-        let (expected, vocab) = (logits(NAME, &on_device).unwrap(), on_device.spec().vocab);
+        let expected = logits(NAME, &on_device).unwrap();
+        let vocab = on_device.spec().vocab;
         let placement = ExpertPlacement::Disk { kept: 2, device_layers: 1 };
         let model = load(NAME, with_host(options), placement, Precision::Fast);
         let excluded = compare(NAME, tolerance, vocab, &logits(NAME, &model).unwrap(), &expected);

@@ -15,7 +15,8 @@ fn a_full_device_frees_slots() {
         let (experts, _) = experts_of(name);
         let all =
             load(name, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
-        let (expected, vocab) = (logits_of(name, &all, &GROWING).unwrap(), all.spec().vocab);
+        let expected = logits_of(name, &all, &GROWING).unwrap();
+        let vocab = all.spec().vocab;
         for (stream_tokens, choice) in [(17, Choice::Fastest), (257, Choice::Fastest), (257, Choice::Deterministic)] {
             let mode = if stream_tokens == 17 { Mode::Checked } else { Mode::Fast };
             let gpu = Simulator::new(Order::Ascending, mode);
@@ -84,7 +85,8 @@ fn a_full_device_frees_slots_for_runners_and_drafts() {
         let gpu = Simulator::new(Order::Ascending, Mode::Fast);
         let backend =
             Cuda::backend_with_host_experts(gpu.clone(), Options::default(), HostExperts::new(cpu())).unwrap();
-        let (prediction_heads, experts) = (true, ExpertPlacement::Slots(3));
+        let prediction_heads = true;
+        let experts = ExpertPlacement::Slots(3);
         let options = LoadOptions { experts, prediction_heads, precision: Precision::Exact, ..LoadOptions::default() };
         let model = Arc::new(Model::with_backend(file(name), Arc::new(backend), options).unwrap());
         let freed = || model.backend().offload().slot_usage().unwrap().freed_bytes;

@@ -138,7 +138,8 @@ const MODELS: &[&str] = &[
 fn compare_placements(name: &str, choice: Choice, tolerance: f64) {
     let options = Options { choice };
     let on_device = load(name, device(options, None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
-    let (expected, vocab) = (logits(name, &on_device).unwrap(), on_device.spec().vocab);
+    let expected = logits(name, &on_device).unwrap();
+    let vocab = on_device.spec().vocab;
     let first = on_device.spec().routers().iter().position(|router| router.experts > 0).expect("a layer with experts");
     for experts in [ExpertPlacement::Cpu, ExpertPlacement::FirstLayersOnCpu(first + 1)] {
         let backend = device(options, Some(HostExperts::new(cpu())), Mode::Fast).unwrap();
@@ -477,7 +478,8 @@ fn slots_change_no_tokens() {
             let options = Options { choice };
             let on_device =
                 load(name, device(options, None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
-            let (expected, vocab) = (logits_of(name, &on_device, &SINGLE_TOKENS).unwrap(), on_device.spec().vocab);
+            let expected = logits_of(name, &on_device, &SINGLE_TOKENS).unwrap();
+            let vocab = on_device.spec().vocab;
             // All numbers for one model; one of them, another in each run, for the rest.
             let mut numbers = vec![1, top_k, experts / 2, experts - 1, experts];
             if name != &NAME {
@@ -510,7 +512,8 @@ fn slots_change_no_tokens() {
 fn staging_memory_fits_experts_of_several_sizes() {
     let on_device =
         load(NAME, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
-    let (expected, vocab) = (logits_of(NAME, &on_device, &SINGLE_TOKENS).unwrap(), on_device.spec().vocab);
+    let expected = logits_of(NAME, &on_device, &SINGLE_TOKENS).unwrap();
+    let vocab = on_device.spec().vocab;
     let host = HostExperts { staged_bytes: 1, ..HostExperts::new(cpu()) };
     let backend = device(Options::default(), Some(host), Mode::Fast).unwrap();
     let model = load(NAME, backend, ExpertPlacement::Slots(experts_of(NAME).1), Precision::Fast);
@@ -613,7 +616,8 @@ fn kernels_of_slots_stay_within_their_arguments() {
 /// Slots are planned as part of the weights; what does not fit is placed, and the plan of the placement fits.
 #[test]
 fn a_model_that_does_not_fit_gets_slots() {
-    let (file, limits) = (file(NAME), limits());
+    let file = file(NAME);
+    let limits = limits();
     let (experts, _) = experts_of(NAME);
     let plan = |experts, backend: &Backend| {
         let options = LoadOptions { experts, ..LoadOptions::default() };
@@ -652,7 +656,8 @@ fn prompts_are_streamed() {
         let (experts, top_k) = experts_of(name);
         let on_device =
             load(name, device(Options::default(), None, Mode::Fast).unwrap(), ExpertPlacement::Device, Precision::Fast);
-        let (expected, vocab) = (logits(name, &on_device).unwrap(), on_device.spec().vocab);
+        let expected = logits(name, &on_device).unwrap();
+        let vocab = on_device.spec().vocab;
         let checked = if [NAME, "gpt-oss-mxfp4"].contains(name) { Mode::Checked } else { Mode::Fast };
         let slots = [(1, Mode::Fast), (top_k, checked), (experts - 1, Mode::Fast)];
         // The CPU computes the experts of few tokens, or none.

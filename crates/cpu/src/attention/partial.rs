@@ -79,7 +79,8 @@ impl<const R: usize> Partial<R> {
 /// The result of a row over splits in order: zeros if there are none, which are those of padding.
 pub(super) fn merge_rows<'a>(sink: Option<f32>, splits: impl Iterator<Item = PartialRow<'a>>, out: &mut [f32]) {
     out.fill(0.0);
-    let (mut max, mut sum) = (sink.unwrap_or(f32::NEG_INFINITY), if sink.is_some() { 1.0 } else { 0.0 });
+    let mut max = sink.unwrap_or(f32::NEG_INFINITY);
+    let mut sum = if sink.is_some() { 1.0 } else { 0.0 };
     let mut are_any = false;
     for PartialRow(row) in splits {
         are_any = true;

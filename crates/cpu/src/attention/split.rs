@@ -203,7 +203,8 @@ fn add_seen_values<V: Values, S: Simd, const R: usize>(
     for r in 0..R {
         let start = seen[r].start.clamp(all.start, all.end) - all.start;
         let end = seen[r].end.clamp(all.start, all.end) - all.start;
-        let (scores, acc) = (scores[r], &mut acc[r]);
+        let scores = scores[r];
+        let acc = &mut acc[r];
         if 16 * (column + 1) <= width {
             add_values(s, values, width, column, start..end, &[scores], std::array::from_mut(acc));
         } else {

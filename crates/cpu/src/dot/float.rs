@@ -72,7 +72,8 @@ impl<K: Steps> Kernel for FloatDot<'_, K> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (steps, proof) = (K::count(self.group), K::proof(s));
+        let steps = K::count(self.group);
+        let proof = K::proof(s);
         let mut panel = [K::zero(s); 2 * HALF];
         for (rows, out) in self.rows.chunks(TOKEN_BLOCK).zip(self.out.chunks_mut(TOKEN_BLOCK)) {
             let mut sums = [[[0.0; ROWS]; 2]; TOKEN_BLOCK];
@@ -101,7 +102,8 @@ fn multiply<P: Product, S: Simd>(
     let (low, high) = panel.split_at(panel.len().min(HALF));
     let mut row = 0;
     while row < rows.len() {
-        let (rows, sums) = (&rows[row..], &mut sums[row..]);
+        let rows = &rows[row..];
+        let sums = &mut sums[row..];
         row += if const { S::TOKENS >= 16 } && rows.len() >= 16 {
             add::<P, S, 16>(s, proof, low, rows, first, sums, 0);
             add::<P, S, 16>(s, proof, high, rows, first + low.len(), sums, 1)

@@ -131,7 +131,8 @@ impl Neon {
     fn widen(self, v: uint8x16_t) -> Quarters<uint32x4_t> {
         // SAFETY: the token proves the CPU features.
         unsafe {
-            let (low, high) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
+            let low = vmovl_u8(vget_low_u8(v));
+            let high = vmovl_high_u8(v);
             [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)]
         }
     }

@@ -224,7 +224,9 @@ fn device(architecture: u32, shared_bytes: u32) -> Properties {
 
 /// The units of attention for common widths of keys and values.
 pub(in super::super) fn units() -> Vec<Unit> {
-    let (any, small, hopper) = (device(80, u32::MAX), device(89, 99 << 10), device(90, 227 << 10));
+    let any = device(80, u32::MAX);
+    let small = device(89, 99 << 10);
+    let hopper = device(90, 227 << 10);
     let combine =
         |splits: usize| Unit { file: "attention_combine.cu", defines: vec![("MAX_SPLITS", splits.to_string())] };
     let mut units = vec![combine(MAX_SPLITS), combine(MAX_LATENT_SPLITS)];

@@ -61,7 +61,8 @@ impl Queue {
     }
 
     fn write(&self, context: &Context, pieces: &[(u64, &[u8])]) -> Result<()> {
-        let (id, &Self { stream, arrived }) = (context.id, self);
+        let id = context.id;
+        let &Self { stream, arrived } = self;
         let submit = |&(address, bytes): &(u64, &[u8])| {
             // SAFETY: `Region` has checked that the bytes fit its memory. The source lives until the wait below.
             let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream) };

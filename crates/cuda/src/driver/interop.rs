@@ -55,7 +55,8 @@ impl CudaDevice {
     /// # Errors
     /// [`Error::Range`] while work of one of the two streams is captured; [`Error::Device`] if the driver fails.
     pub unsafe fn wait_for(&self, stream: *mut c_void) -> Result<()> {
-        let (context, stream) = (&self.driver.shared, stream.cast());
+        let context = &self.driver.shared;
+        let stream = stream.cast();
         // SAFETY: the caller's promise, and the context's own stream.
         unsafe {
             expect_no_capture(context, stream)?;
@@ -75,7 +76,8 @@ impl CudaDevice {
     /// # Errors
     /// As for [`CudaDevice::wait_for`].
     pub unsafe fn make_wait(&self, stream: *mut c_void) -> Result<()> {
-        let (context, stream) = (&self.driver.shared, stream.cast());
+        let context = &self.driver.shared;
+        let stream = stream.cast();
         // SAFETY: the caller's promise; the driver keeps a destroyed event until its waits are done.
         unsafe {
             expect_no_capture(context, stream)?;
@@ -98,7 +100,8 @@ unsafe fn expect_no_capture(context: &Context, stream: sys::CUstream) -> Result<
         // SAFETY: the streams exist; the place of the status lives through the call.
         check(context.id, "asking for captures", unsafe { sys::cuStreamIsCapturing(stream, &mut status) })?;
         if status != sys::CUstreamCaptureStatus_enum::CU_STREAM_CAPTURE_STATUS_NONE {
-            let (op, found) = ("order of streams", "captured".to_owned());
+            let op = "order of streams";
+            let found = "captured".to_owned();
             return Err(Error::Range { op, what: "work of a stream", found, rule: "must not be captured meanwhile" });
         }
     }

@@ -109,7 +109,8 @@ mod tests {
         fn no_copy_is_overwritten_before_it_is_done(
             writes in prop::collection::vec((1usize..=PAGE, 0usize..3), 1..200),
         ) {
-            let (mut pages, mut device) = (Pages::default(), Late { memory: vec![0; PAGE * PAGES], ..Late::default() });
+            let mut pages = Pages::default();
+            let mut device = Late { memory: vec![0; PAGE * PAGES], ..Late::default() };
             for (number, &(bytes, ahead)) in writes.iter().enumerate() {
                 // Small and large copies.
                 let bytes = if number % 3 == 0 { bytes } else { bytes.div_ceil(100) };
@@ -122,7 +123,8 @@ mod tests {
 
     #[test]
     fn the_device_is_waited_for_once_a_page() {
-        let (mut pages, mut device) = (Pages::default(), Late { memory: vec![0; PAGE * PAGES], ..Late::default() });
+        let mut pages = Pages::default();
+        let mut device = Late { memory: vec![0; PAGE * PAGES], ..Late::default() };
         let of_page = PAGE / ALIGNMENT;
         for number in 0..PAGES * of_page {
             write(&mut pages, &mut device, 12, number as u8);
@@ -144,7 +146,8 @@ mod tests {
                 if self.0 { Err(()) } else { Ok(()) }
             }
         }
-        let (mut pages, mut device) = (Pages::default(), Broken(true));
+        let mut pages = Pages::default();
+        let mut device = Broken(true);
         for page in 0..PAGES {
             assert_eq!(pages.take(PAGE, &mut device), Ok(page * PAGE));
         }

@@ -39,7 +39,8 @@ impl Piece {
     /// The usual size. A longer row gets more memory.
     fn new(context: &Arc<Context>) -> Result<Self> {
         let bytes = gristmill_gpu::layout::PIECE;
-        let (memory, arrived) = (Pinned::zeroed(context, bytes)?, Event::new(context)?);
+        let memory = Pinned::zeroed(context, bytes)?;
+        let arrived = Event::new(context)?;
         Ok(Self { context: Arc::clone(context), memory, bytes, arrived, is_in_flight: false })
     }
 
@@ -67,7 +68,8 @@ impl Stage for Piece {
         self.wait()?;
         // From here on, dropping the piece waits, also if the copy is refused.
         self.is_in_flight = true;
-        let (from, bytes) = (self.memory.memory.cast_const(), bytes.min(self.bytes));
+        let from = self.memory.memory.cast_const();
+        let bytes = bytes.min(self.bytes);
         // SAFETY: `Region` has checked that all pieces are inside its memory. The source is pinned, and is neither written
         // nor freed before the event.
         let code = unsafe { sys::cuMemcpyHtoDAsync_v2(address, from.cast(), bytes, self.context.stream) };

@@ -60,7 +60,8 @@ impl Drop for Pinned {
 impl Event {
     pub(super) fn new(context: &Arc<Context>) -> Result<Self> {
         context.enter()?;
-        let (mut event, flags) = (ptr::null_mut(), sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32);
+        let mut event = ptr::null_mut();
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
         // SAFETY: the context is current, the handle's place lives through the call.
         check(context.id, "making an event", unsafe { sys::cuEventCreate(&mut event, flags) })?;
         Ok(Self { context: Arc::clone(context), event })

@@ -13,8 +13,10 @@ pub(super) fn encode(device: DeviceId, map: &TensorMap) -> Result<sys::CUtensorM
     let mut encoded = MaybeUninit::uninit();
     let address = (map.region.address() + map.offset as u64) as *mut c_void;
     let [columns, rows] = map.size.map(|size| size as u64);
-    let (size, stride) = ([columns, rows], [map.stride as u64]);
-    let (tile, steps) = ([TensorMap::TILE_COLUMNS as u32, map.tile_rows], [1, 1]);
+    let size = [columns, rows];
+    let stride = [map.stride as u64];
+    let tile = [TensorMap::TILE_COLUMNS as u32, map.tile_rows];
+    let steps = [1, 1];
     // SAFETY: all arrays have as many elements as the rank says: two, and one stride. The driver checks their values, and
     // `gristmill_gpu::Device` has checked that the matrix is inside a region of this driver.
     let code = unsafe {

@@ -53,7 +53,8 @@ fn two_tiles(card: &Card, shape: &Shape) -> bool {
 /// Times 16 outputs of a block: as many as there are sums for in shared memory, if that makes blocks enough to keep
 /// the device busy. Of gate and up an even number, since 32 outputs are rounded together.
 fn slabs(card: &Card, shape: &Shape, tiles: usize) -> usize {
-    let (most, least) = (4 * 2 / tiles, least_slabs(shape));
+    let most = 4 * 2 / tiles;
+    let least = least_slabs(shape);
     let most = if shape.is_gated { most / 2 } else { most };
     let most = if is_short(card, shape, tiles, most) { least.max(most / 2) } else { most };
     let enough = |&slabs: &usize| blocks(shape, tiles, slabs) >= wanted_blocks(card);

@@ -24,7 +24,9 @@ const B200: [u32; 3] = [100, 148, 227];
 const CARDS: [[u32; 3]; 5] = [T4, A100, RTX_4090, H100, B200];
 
 fn card([architecture, multiprocessors, kib]: [u32; 3], choice: Choice) -> Card {
-    let (id, name, shared_bytes) = (DeviceId::Cuda(0), String::new(), kib << 10);
+    let id = DeviceId::Cuda(0);
+    let name = String::new();
+    let shared_bytes = kib << 10;
     Card::new(&Properties { id, name, architecture, multiprocessors, shared_bytes, memory: 0 }, choice)
 }
 
@@ -128,7 +130,8 @@ fn the_kernel_of_experts_by_tokens_and_card() {
 
 /// Gate and up of 128 experts of 768 × 2,048, or down, 8 for each token, grouped as [`tile_rows`] says.
 fn experts(card: &Card, format: Format, precision: Precision, tokens: usize, is_gated: bool) -> Shape {
-    let (rows, [outputs, cols]) = (8 * tokens, if is_gated { [768, 2048] } else { [2048, 768] });
+    let rows = 8 * tokens;
+    let [outputs, cols] = if is_gated { [768, 2048] } else { [2048, 768] };
     let dense = dense(format, precision, rows, [outputs, cols]);
     let problem = Problem { experts: Some(128), ..dense.problem };
     let is_rounded = precision == Precision::Fast && rounds_results(card, &problem).unwrap_or(false);

@@ -139,7 +139,8 @@ impl GgufFile {
         source: Option<Arc<dyn TensorSource>>,
     ) -> GgufFile {
         let index = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), i)).collect();
-        let (headers, parts) = (vec![header.len()], vec![Bytes::Owned(header.into())]);
+        let headers = vec![header.len()];
+        let parts = vec![Bytes::Owned(header.into())];
         GgufFile {
             inner: Arc::new(Inner {
                 parts,
@@ -159,7 +160,10 @@ impl GgufFile {
     /// Joins the parts of a model, of which there is at least one.
     fn join(parts: Vec<ParsedFile>) -> Result<GgufFile, GgufError> {
         let mut metadata = None;
-        let (mut sources, mut headers, mut tensors, mut index) = (vec![], vec![], vec![], HashMap::new());
+        let mut sources = vec![];
+        let mut headers = vec![];
+        let mut tensors = vec![];
+        let mut index = HashMap::new();
         let paths = parts.iter().filter_map(|part| part.path.clone()).collect();
         let stamps = parts.iter().filter_map(|part| part.stamp).collect();
         let (mut version, mut alignment) = (u32::MAX, u64::MAX);
@@ -178,7 +182,8 @@ impl GgufFile {
             headers.push(part.parsed.header);
             sources.push(part.bytes);
         }
-        let (parts, metadata) = (sources, metadata.unwrap_or_default());
+        let parts = sources;
+        let metadata = metadata.unwrap_or_default();
         let inner = Inner { parts, paths, stamps, headers, version, alignment, metadata, tensors, index, source: None };
         Ok(GgufFile { inner: Arc::new(inner) })
     }

@@ -181,7 +181,8 @@ fn of_part(part: &str) -> FileKind {
 
 /// The kind that `general.type` and `general.architecture` state.
 fn of_values(kind: Option<&str>, architecture: Option<&str>) -> FileKind {
-    let (kind, architecture) = (kind.unwrap_or_default(), architecture.unwrap_or_default().to_ascii_lowercase());
+    let kind = kind.unwrap_or_default();
+    let architecture = architecture.unwrap_or_default().to_ascii_lowercase();
     let is = |marks: &&Marks| marks.types.contains(&kind) || marks.architectures.contains(&architecture.as_str());
     match MARKS.iter().find(is) {
         Some(marks) => marks.kind,

@@ -71,7 +71,9 @@ impl Metadata {
             Ok(v) => return Ok(Some(v)),
             Err(unfit) => unfit,
         };
-        let (key, offset, expected) = (entry.key.clone(), entry.offset, T::EXPECTED);
+        let key = entry.key.clone();
+        let offset = entry.offset;
+        let expected = T::EXPECTED;
         Err(match unfit {
             Unfit::Type => MetadataError::Type { key, offset, expected, found: entry.value.describe() },
             Unfit::Range(found) => MetadataError::Range { key, offset, expected, found },

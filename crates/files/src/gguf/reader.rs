@@ -50,7 +50,8 @@ impl FileReader {
         let path = path.to_owned();
         let cached = File::open(&path).map_err(|source| GgufError::Io { path: path.clone(), source })?;
         let direct = open_direct(&path);
-        let (is_refused, spare) = (AtomicBool::new(false), Mutex::default());
+        let is_refused = AtomicBool::new(false);
+        let spare = Mutex::default();
         let reader = Self { path, stamp, cached, direct, is_refused, spare };
         reader.check_unchanged()?;
         Ok(reader)

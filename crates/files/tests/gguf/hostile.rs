@@ -232,7 +232,9 @@ fn tensor_records() {
 #[test]
 fn rows_with_a_scale() {
     for rows in ScaledRows::all() {
-        let (name, ty, row) = (rows.name(), rows.ggml_type(), rows.row_bytes(512).unwrap());
+        let name = rows.name();
+        let ty = rows.ggml_type();
+        let row = rows.row_bytes(512).unwrap();
         let field = SHAPE + 3 * 8 + 4;
         let one = |shape: [u64; 3], data| Raw::header(1, 0).tensor("t", &shape, ty, 0).data(data);
         for columns in [255, 384] {
@@ -243,7 +245,8 @@ fn rows_with_a_scale() {
         refused(one(shape, 0), tensor("t"), SHAPE, Kind::ShapeOverflow(shape.to_vec()));
 
         let start = 96; // 24 bytes of header, 49 of record, padded
-        let (end, whole) = (start + 6 * row as u64, 6 * row);
+        let end = start + 6 * row as u64;
+        let whole = 6 * row;
         for data in [whole - 1, whole - 6 * rows.scale_bytes(), whole - row] {
             let len = start + data as u64;
             refused(one([512, 3, 2], data), tensor("t"), field, Kind::OutOfBounds { end, len });

@@ -75,7 +75,8 @@ fn directories_say_what_is_in_them() {
     folder.file("model.safetensors", "");
     assert!(text(&folder.0).contains("it contains safetensors"));
     folder.file("config.json", "{}");
-    let (path, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
+    let path = folder.0.display();
+    let name = folder.0.file_name().unwrap().to_str().unwrap();
     assert!(text(&folder.0).contains(&format!("`gristmill convert {path} -o {name}.gguf`")), "{}", text(&folder.0));
     let gguf = folder.file("model.gguf", "");
     assert!(text(&folder.0).contains(&format!("for example {}", gguf.display())));

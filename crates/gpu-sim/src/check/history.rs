@@ -142,7 +142,8 @@ pub(super) type Conflict = (Kind, Past);
 impl Now<'_> {
     /// The missing order between a recorded access and this one.
     fn unordered(&self, past: Past) -> Option<Kind> {
-        let (thread, me) = (u32::from(past.actor), u32::from(self.past.actor));
+        let thread = u32::from(past.actor);
+        let me = u32::from(self.past.actor);
         if past.phase < self.first_phase {
             Some(Kind::RaceInGrid)
         } else if self.clocks.is_some_and(|clocks| clocks.knows(me, past)) {

@@ -119,7 +119,9 @@ pub(super) unsafe extern "C" fn named(view: *mut EngineView, id: u32, threads: u
         let thread = this.thread();
         thread.what = c"a barrier of some warps".as_ptr();
         thread.site = *site;
-        let (number, warp, lane) = (thread.view.linear, thread.view.warp as usize, thread.view.lane);
+        let number = thread.view.linear;
+        let warp = thread.view.warp as usize;
+        let lane = thread.view.lane;
         if let Some((kind, message)) = this.refuse_named(id, threads, warp, lane, *site) {
             refuse(engine, kind, message, *site);
         }

@@ -153,7 +153,8 @@ impl Engine {
     unsafe fn compute(&mut self, warp: usize) {
         let Some((product, _)) = self.products[warp].under_way.pop_front() else { return };
         let columns = product.columns as usize;
-        let (mut a, mut b) = (vec![0_u8; 16 * ROW], vec![0_u8; columns * ROW]);
+        let mut a = vec![0_u8; 16 * ROW];
+        let mut b = vec![0_u8; columns * ROW];
         let fetch = |descriptor: u64, rows: Range<usize>, by_columns: bool, to: &mut [u8]| {
             let Ok(matrix) = Matrix::read(descriptor) else { return };
             for (piece, place) in to.chunks_mut(16).zip(matrix.places(rows, by_columns)) {
@@ -215,7 +216,8 @@ pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const P
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field, the rest comes from the kernel; called on a fibre.
     unsafe {
-        let (product, site) = ((*product).clone(), *site);
+        let product = (*product).clone();
+        let site = *site;
         let warp = (*engine).thread().view.warp as usize;
         if let Some((kind, message)) = (*engine).refuse_product(warp, &product, site) {
             refuse(engine, kind, message, site);
@@ -279,7 +281,8 @@ pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, s
     unsafe {
         (*engine).pass(*site);
         let view = (*engine).thread().view;
-        let (thread, warp) = (view.linear, view.warp as usize);
+        let thread = view.linear;
+        let warp = view.warp as usize;
         let own = &mut (&mut (*engine).products)[warp];
         let ended = own.groups.len().saturating_sub(left as usize);
         let end = own.groups.drain(..ended).next_back().unwrap_or(0);
@@ -302,7 +305,9 @@ pub(super) unsafe fn touch_own(engine: *mut Engine, at: usize, bytes: usize, tou
     // SAFETY: as the caller says.
     unsafe {
         let view = (*engine).thread().view;
-        let (warp, lane, write) = (view.warp as usize, view.lane as usize, touch != Touch::Read);
+        let warp = view.warp as usize;
+        let lane = view.lane as usize;
+        let write = touch != Touch::Read;
         let own = &mut (&mut (*engine).products)[warp];
         for (product, started_at) in &own.under_way {
             let d = product.d[lane].addr();

@@ -75,7 +75,8 @@ impl Shared {
 
     /// For the checks.
     pub(super) fn checked(&self) -> crate::check::Shared<'_> {
-        let (begin, bytes) = (self.memory.as_ptr().addr(), self.memory.len());
+        let begin = self.memory.as_ptr().addr();
+        let bytes = self.memory.len();
         crate::check::Shared { begin, bytes, ranges: &self.ranges }
     }
 

@@ -162,7 +162,8 @@ impl Engine {
 
     /// Keeps the first fault, of the running thread.
     pub(super) fn blame(&mut self, kind: Kind, message: String, site: Site) {
-        let (thread, block) = (self.thread().view.index, self.view.block);
+        let thread = self.thread().view.index;
+        let block = self.view.block;
         if self.fault.is_none() {
             self.fault = Some(Fault { kind, message, place: self.code.place(site), thread, block });
         }

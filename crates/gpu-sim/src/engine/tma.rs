@@ -68,7 +68,10 @@ impl Engine {
 
 /// Starts a copy: checks its target, its barrier and the memory that is `read`.
 unsafe fn begin(engine: *mut Engine, bulk: Bulk, align: usize, read: &[(usize, usize)]) {
-    let (to, bytes, site, index) = (bulk.to.addr(), bulk.bytes, bulk.site, bulk.barrier);
+    let to = bulk.to.addr();
+    let bytes = bulk.bytes;
+    let site = bulk.site;
+    let index = bulk.barrier;
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {
         if !to.is_multiple_of(align) {
@@ -159,7 +162,8 @@ pub(super) unsafe extern "C" fn tile(
         let barrier = barrier_of(engine, barrier, *site);
         let thread = (*engine).thread().view.linear;
         let read = map.reads(column, row);
-        let (bytes, from) = (map.tile_bytes(), From::Tile { map, column, row });
+        let bytes = map.tile_bytes();
+        let from = From::Tile { map, column, row };
         begin(engine, Bulk { to: to.cast(), bytes, from, barrier, thread, site: *site }, 128, &read);
     }
 }

@@ -21,7 +21,9 @@ pub(super) unsafe extern "C" fn touch(
         _ => Touch::AtomicWrite,
     };
     let engine: *mut Engine = view.cast();
-    let (at, bytes, site) = (at.addr(), bytes as usize, Site { code, ..Site::NOWHERE });
+    let at = at.addr();
+    let bytes = bytes as usize;
+    let site = Site { code, ..Site::NOWHERE };
     // SAFETY: the view is the engine's first field; `sim.h` calls this on a fibre.
     unsafe {
         match (*engine).stacks.hold(at) {

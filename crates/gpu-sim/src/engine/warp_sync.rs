@@ -113,7 +113,8 @@ pub(super) unsafe extern "C" fn converge(
         let thread = (*engine).thread();
         thread.what = (*collective).what;
         thread.site = *site;
-        let (warp, lane) = (thread.view.warp as usize, thread.view.lane);
+        let warp = thread.view.warp as usize;
+        let lane = thread.view.lane;
         if mask >> lane & 1 == 0 {
             let message = format!("lane {lane} is not in the mask {mask:#010x} that it names");
             (*engine).blame(Kind::Collective, message, *site);
@@ -166,7 +167,8 @@ pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, m
         let thread = (*engine).thread();
         thread.what = c"a barrier".as_ptr();
         thread.site = *site;
-        let (warp, lane) = (thread.view.warp as usize, thread.view.lane);
+        let warp = thread.view.warp as usize;
+        let lane = thread.view.lane;
         if (*engine).barrier.present == 0 {
             (*engine).barrier.site = *site;
         }
@@ -216,7 +218,8 @@ fn open(engine: &mut Engine) {
 pub(super) unsafe fn leave(engine: *mut Engine) {
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {
-        let (warp, lane) = ((*engine).thread().view.warp as usize, (*engine).thread().view.lane);
+        let warp = (*engine).thread().view.warp as usize;
+        let lane = (*engine).thread().view.lane;
         (*engine).discard_copies();
         if (*engine).multiplies(warp) {
             let message = "a thread has ended while a product to its registers was under way".to_owned();

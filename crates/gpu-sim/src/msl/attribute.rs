@@ -25,7 +25,8 @@ impl Translator<'_> {
 
     /// The attributes of `[[…]]` at `at`, and the index after them.
     pub(super) fn attributes(&mut self, at: usize) -> (Vec<Attribute>, usize) {
-        let (outer, inner) = (self.matching(at), self.matching(at + 1));
+        let outer = self.matching(at);
+        let inner = self.matching(at + 1);
         let mut found = Vec::new();
         if outer != inner + 1 {
             self.problem(at, "an attribute does not end with ]]");

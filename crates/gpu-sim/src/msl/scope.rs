@@ -66,7 +66,8 @@ impl Translator<'_> {
     /// The index after `<…>` that starts at `at`; `None` if it does not end.
     pub(super) fn after_angles(&self, at: usize, to: usize) -> Option<usize> {
         let to = to.min(at + LONGEST);
-        let (mut depth, mut at) = (0_usize, at);
+        let mut depth = 0_usize;
+        let mut at = at;
         while at < to {
             match self.text(at) {
                 // After a bracket or a number it compares.

@@ -55,7 +55,9 @@ const MARKS: &[&str] = &[
 /// out: those that MSL has are hints to its compiler.
 pub(crate) fn read(text: &str) -> Result<Tokens<'_>, Problem> {
     let mut tokens = Tokens { list: Vec::new(), files: vec!["\"\""] };
-    let (mut rest, mut file, mut line) = (text, 0_u32, 1_u32);
+    let mut rest = text;
+    let mut file = 0_u32;
+    let mut line = 1_u32;
     let (mut spaced, mut begins) = (false, true);
     while let Some(first) = rest.chars().next() {
         let length = match first {
@@ -156,7 +158,8 @@ fn token(text: &str) -> Option<(Kind, usize)> {
 /// The tokens as source, each in its line.
 pub(crate) fn write(list: &[Token], files: &[&str]) -> String {
     let mut text = String::new();
-    let (mut file, mut line) = (u32::MAX, 0);
+    let mut file = u32::MAX;
+    let mut line = 0;
     for token in list {
         if token.file != file || token.line < line || token.line - line > 8 {
             let name = files.get(token.file as usize).copied().unwrap_or("\"\"");

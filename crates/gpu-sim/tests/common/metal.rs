@@ -107,7 +107,8 @@ pub fn all_are_found(kind: Kind, cases: &[Planted]) {
         let run = |program: &Program, order| {
             // Nothing else lies near: what runs out of one buffer does not come into the other.
             let (mut out, input) = (vec![0_f32; 1_024], vec![1_f32; 1_024]);
-            let (out, input) = (&mut out[384..640], &input[384..640]);
+            let out = &mut out[384..640];
+            let input = &input[384..640];
             let bytes = size_of_val(out);
             let out = Arg::Buffer { address: out.as_mut_ptr().cast(), bytes, access: case.access, settled: false };
             let args = [out, read(input)];

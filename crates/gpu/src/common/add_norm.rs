@@ -81,7 +81,9 @@ pub(crate) fn add_norm_act(device: &Device, call: &AddNormAct) -> Result<Fused> 
         padding: 0,
     };
     let sum_weight = next.map_or(Arg::Null, |(weight, _)| Arg::buffer(weight, Access::Read));
-    let (x, weight, y_arg) = (Arg::read(x), Arg::buffer(weight, Access::Read), Arg::change(y));
+    let x = Arg::read(x);
+    let weight = Arg::buffer(weight, Access::Read);
+    let y_arg = Arg::change(y);
     let [exact, int8, bf16] = act.storage.outputs();
     let args = [x, weight, y_arg, sum_weight, exact, int8, bf16, Arg::params(&params)];
     launch(device, AddNormAct::NAME, "add_norm_act", y, &args)

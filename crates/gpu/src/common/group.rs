@@ -73,7 +73,9 @@ pub fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> R
         let launch = Launch::new(Kernel::plain("group.gpu", entry), [blocks, 1, 1], block as u32, args);
         device.launch(&Launch { shared, ..launch })
     };
-    let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));
+    let ids = Arg::read(&ids);
+    let flag = device.flag();
+    let parameters = Arg::params(&params);
     if pairs <= CHUNK {
         launch("group", 1, params.scratch(), &[ids, counts, sorted, tiles, tile_count, flag, parameters])?;
     } else {

@@ -125,7 +125,10 @@ pub fn kv_write(device: &Device, call: KvWrite) -> Result<()> {
     data.written = device.epoch();
     let [keys, k_scales, values, v_scales] = data.args(Access::Write);
     let [slots, positions, table] = placement_args(placement);
-    let (k, v, flag, params) = (Arg::read(&k), Arg::read(&v), device.flag(), Arg::params(&params));
+    let k = Arg::read(&k);
+    let v = Arg::read(&v);
+    let flag = device.flag();
+    let params = Arg::params(&params);
     let args = [k, v, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
     let kernel = Kernel { file: "kv.gpu", entry: "kv_write", defines: &[cells_define(format)] };
     device.launch(&Launch::new(kernel, [tokens, 1, 1], 256, &args))

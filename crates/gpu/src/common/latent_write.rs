@@ -42,7 +42,9 @@ shared_struct! {
 /// [`LatentWrite`] in one launch, if a warp normalises a latent row, as [`norm`] has it: the sums are then the same.
 pub(crate) fn latent_write(device: &Device, call: &mut LatentWrite) -> Result<Fused> {
     let LatentWrite { rows, queries, heads, norm, eps, rotary, cache, placement, plain, rotated } = call;
-    let (op, tokens, spec) = (LatentWrite::NAME, rows.rows(), cache.spec());
+    let op = LatentWrite::NAME;
+    let tokens = rows.rows();
+    let spec = cache.spec();
     let blocks = heads.saturating_add(1).div_ceil(WARPS);
     if norm.len() > norm::WARP_WIDTH || blocks > MOST_BLOCKS_Y {
         return Ok(Fused::No);
@@ -50,7 +52,8 @@ pub(crate) fn latent_write(device: &Device, call: &mut LatentWrite) -> Result<Fu
     if tokens == 0 {
         return Ok(Fused::Yes);
     }
-    let (act, of_rotated) = (ActOutput::new(op, plain)?, rotated.cols());
+    let act = ActOutput::new(op, plain)?;
+    let of_rotated = rotated.cols();
     let of_plain = queries.cols() / *heads - of_rotated;
     let whole = of_plain.is_multiple_of(4) && of_rotated.is_multiple_of(4);
     let params = LatentWriteParams {
@@ -78,8 +81,12 @@ pub(crate) fn latent_write(device: &Device, call: &mut LatentWrite) -> Result<Fu
     let [exact, int8, bf16] = act.storage.outputs();
     let angles = Arg::optional(rotary.map(|rotary| &rotary.frequencies));
     let (of_rows, of_queries) = (rows.as_view(), queries.as_view());
-    let (rows, queries, norm) = (Arg::read(&of_rows), Arg::read(&of_queries), Arg::buffer(norm, Access::Read));
-    let (rotated, flag, params) = (Arg::write(rotated), device.flag(), Arg::params(&params));
+    let rows = Arg::read(&of_rows);
+    let queries = Arg::read(&of_queries);
+    let norm = Arg::buffer(norm, Access::Read);
+    let rotated = Arg::write(rotated);
+    let flag = device.flag();
+    let params = Arg::params(&params);
     let args = [
         rows, queries, norm, angles, slots, positions, table, keys, key_scales, exact, int8, bf16, rotated, flag,
         params,

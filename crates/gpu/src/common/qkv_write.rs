@@ -52,7 +52,9 @@ pub fn serves(heads: usize, norms: Option<QkNorms>, spec: KvSpec) -> bool {
 /// [`QkvWrite`] in one launch, if it [`serves`].
 pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     let QkvWrite { qkv, heads, norms, rotary, cache, placement } = call;
-    let (tokens, spec, stride) = (qkv.rows(), cache.spec(), qkv.layout().stride());
+    let tokens = qkv.rows();
+    let spec = cache.spec();
+    let stride = qkv.layout().stride();
     if !serves(*heads, *norms, spec) {
         return Ok(Fused::No);
     }
@@ -80,8 +82,11 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     data.written = device.epoch();
     let [keys, k_scales, values, v_scales] = data.args(Access::Write);
     let [slots, positions, table] = placement_args(placement);
-    let (qkv, [q_norm, k_norm, v_norm]) = (Arg::change(qkv), [q_norm, k_norm, v_norm].map(Arg::optional));
-    let (angles, flag, params) = (Arg::optional(Some(&rotary.frequencies)), device.flag(), Arg::params(&params));
+    let qkv = Arg::change(qkv);
+    let [q_norm, k_norm, v_norm] = [q_norm, k_norm, v_norm].map(Arg::optional);
+    let angles = Arg::optional(Some(&rotary.frequencies));
+    let flag = device.flag();
+    let params = Arg::params(&params);
     let kernel = Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] };
     let grid = [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1];
     let args =

@@ -48,7 +48,9 @@ shared_struct! {
 
 pub(crate) fn causal_conv(device: &Device, call: CausalConv) -> Result<()> {
     const OP: &str = CausalConv::NAME;
-    let (taps, channels, rows) = (call.taps(), call.x.cols(), call.x.rows());
+    let taps = call.taps();
+    let channels = call.x.cols();
+    let rows = call.x.rows();
     let CausalConv { x, weight, bias, silu, state, runs, out } = call;
     if rows == 0 || channels == 0 || runs.count == 0 {
         return Ok(());
@@ -69,7 +71,8 @@ pub(crate) fn causal_conv(device: &Device, call: CausalConv) -> Result<()> {
         count(OP, "runs", runs.count, MOST_BLOCKS_Y)?,
         count(OP, "blocks of rows", rows.div_ceil(ROWS), MOST_BLOCKS_Y)?,
     ];
-    let (weight, bias) = (Arg::buffer(weight, Access::Read), Arg::optional(bias));
+    let weight = Arg::buffer(weight, Access::Read);
+    let bias = Arg::optional(bias);
     let runs = Arg::buffer(&runs.list, Access::Read);
     let (state, out) = (Arg::change(&state), Arg::write(&out));
     let args = [Arg::read(&x), weight, bias, runs, state, out, device.flag(), Arg::params(&params)];

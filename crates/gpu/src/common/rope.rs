@@ -31,7 +31,9 @@ const MANY_ROWS: usize = 256;
 
 pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
     let Rope { x, head_width, first, positions, rotary } = call;
-    let (op, pairs, heads) = (Rope::NAME, rotary.frequencies.len(), x.cols() / head_width);
+    let op = Rope::NAME;
+    let pairs = rotary.frequencies.len();
+    let heads = x.cols() / head_width;
     if x.rows() == 0 || pairs == 0 || heads == 0 {
         return Ok(());
     }

@@ -240,7 +240,8 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let group = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
-    let ([bias, scales, tokens], logits) = (optional_args(call), Arg::read(logits));
+    let [bias, scales, tokens] = optional_args(call);
+    let logits = Arg::read(logits);
     let (ids, weights) = (Arg::change(ids), Arg::write(weights));
     let args = [logits, bias, scales, tokens, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route_and_group", defines: form.defines };

@@ -120,7 +120,8 @@ impl SampleRow {
 
 /// A number of at least 0 as an integer · 2^-down.
 fn fraction(value: f32) -> (u64, u32) {
-    let (exponent, digits) = (value.to_bits() >> 23 & 255, u64::from(value.to_bits() & ((1 << 23) - 1)));
+    let exponent = value.to_bits() >> 23 & 255;
+    let digits = u64::from(value.to_bits() & ((1 << 23) - 1));
     let leading = if exponent == 0 { 0 } else { 1 << 23 };
     (digits | leading, 150 - exponent.max(1))
 }
@@ -176,7 +177,8 @@ fn workspace(device: &Device, parameters: &[Sampling], params: &SampleParams) ->
     let rows = parameters.iter().map(|p| SampleRow::new(p, params.bits, &mut edits, &mut masks));
     let table: Vec<SampleRow> = rows.collect();
     count(Sample::NAME, "biased and counted tokens", edits.len(), u32::MAX as usize)?;
-    let (rows, segments) = (table.len(), params.segments as usize);
+    let rows = table.len();
+    let segments = params.segments as usize;
     let histograms = (params.count_steps + params.mass_steps) as usize;
     let scratch = device.scratch([
         size_of_val(&table[..]),

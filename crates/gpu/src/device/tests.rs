@@ -17,7 +17,8 @@ pub(crate) struct Counting {
 
 impl Counting {
     pub(crate) fn new() -> Arc<Counting> {
-        let (id, name) = (DeviceId::Cuda(DeviceId::SIMULATED), "counting".to_owned());
+        let id = DeviceId::Cuda(DeviceId::SIMULATED);
+        let name = "counting".to_owned();
         let properties =
             Properties { id, name, architecture: 90, multiprocessors: 1, shared_bytes: 0, memory: 1 << 30 };
         let (next, calls) = (AtomicU64::new(256), AtomicUsize::new(0));
@@ -89,7 +90,9 @@ fn launch<'a>(args: &'a [Arg<'a>]) -> Launch<'a> {
 #[test]
 fn what_is_inside_an_own_region_reaches_the_driver() {
     let gpu = Counting::new();
-    let (device, one, other) = (Device::new(gpu.clone()).unwrap(), region(&gpu), region(&gpu));
+    let device = Device::new(gpu.clone()).unwrap();
+    let one = region(&gpu);
+    let other = region(&gpu);
     device.write_region(&one, &[1; BYTES]).unwrap();
     device.read_region(&one, 60, &mut [0; 4]).unwrap();
     device.start_read_region(&one, 0, BYTES).unwrap();
@@ -103,7 +106,9 @@ fn what_is_inside_an_own_region_reaches_the_driver() {
 #[test]
 fn a_region_of_another_device_is_refused() {
     let (gpu, other) = (Counting::new(), Counting::new());
-    let (device, own, foreign) = (Device::new(gpu.clone()).unwrap(), region(&gpu), region(&other));
+    let device = Device::new(gpu.clone()).unwrap();
+    let own = region(&gpu);
+    let foreign = region(&other);
     for refused in [
         device.write_region(&foreign, &[1]),
         device.read_region(&foreign, 0, &mut [0]),
@@ -121,8 +126,11 @@ fn a_region_of_another_device_is_refused() {
 #[test]
 fn a_range_that_is_not_inside_is_refused() {
     let gpu = Counting::new();
-    let (device, one, other) = (Device::new(gpu.clone()).unwrap(), region(&gpu), region(&gpu));
-    let (past, access) = (BYTES + 1, Access::Write);
+    let device = Device::new(gpu.clone()).unwrap();
+    let one = region(&gpu);
+    let other = region(&gpu);
+    let past = BYTES + 1;
+    let access = Access::Write;
     for refused in [
         one.write(1, &[1; BYTES]),
         one.write(usize::MAX, &[1]),
@@ -144,7 +152,8 @@ fn a_range_that_is_not_inside_is_refused() {
 #[test]
 fn mapped_host_memory_is_only_read() {
     let gpu = Counting::new();
-    let (device, own) = (Device::new(gpu.clone()).unwrap(), region(&gpu));
+    let device = Device::new(gpu.clone()).unwrap();
+    let own = region(&gpu);
     let any: Arc<dyn Gpu> = gpu.clone();
     // Some start of the bytes has the alignment that mapping needs.
     let bytes = SharedBytes::from(vec![1; BYTES + 16]);

@@ -215,7 +215,8 @@ impl StandIn {
             return reply(stream, 404, "X-Error-Code: EntryNotFound\r\n", b"");
         };
         if !is_large(&file) {
-            let (sum, commit) = (git_sha1(&bytes), faults.other_commit.unwrap_or(COMMIT));
+            let sum = git_sha1(&bytes);
+            let commit = faults.other_commit.unwrap_or(COMMIT);
             let to = format!("/api/resolve-cache/models/{repo}/{COMMIT}/{file}");
             let headers = format!("Location: {to}\r\nX-Repo-Commit: {commit}\r\nETag: \"{sum}\"\r\n");
             drop(state);
@@ -224,7 +225,9 @@ impl StandIn {
         state.signature += 1;
         state.used = 0;
         let commit = faults.other_commit.unwrap_or(COMMIT);
-        let (sum, size, signature) = (sha256(&bytes), bytes.len(), state.signature);
+        let sum = sha256(&bytes);
+        let size = bytes.len();
+        let signature = state.signature;
         let headers = format!(
             "Location: {}/{repo}/{file}?signature={signature}\r\nX-Repo-Commit: {commit}\r\nETag: \"{sum}\"\r\n\
              X-Linked-Etag: \"{sum}\"\r\nX-Linked-Size: {size}\r\n",
@@ -347,7 +350,9 @@ impl StandIn {
 /// The reply of the hub's interface.
 fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
     let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
-        let (path, size, sum) = (faults.listed_path.unwrap_or(path), bytes.len(), sha256(bytes));
+        let path = faults.listed_path.unwrap_or(path);
+        let size = bytes.len();
+        let sum = sha256(bytes);
         let lfs = match is_large(path) {
             true => format!(r#","lfs":{{"sha256":"{sum}","size":{size},"pointerSize":134}}"#),
             false => String::new(),
@@ -362,7 +367,8 @@ fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
 /// The same files as huggingface_hub requests them.
 fn tree(files: &BTreeMap<String, Arc<Vec<u8>>>) -> String {
     let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
-        let (size, sum) = (bytes.len(), sha256(bytes));
+        let size = bytes.len();
+        let sum = sha256(bytes);
         let lfs = match is_large(path) {
             true => format!(r#","lfs":{{"oid":"{sum}","size":{size},"pointerSize":134}}"#),
             false => String::new(),

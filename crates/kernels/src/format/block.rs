@@ -108,7 +108,8 @@ pub trait Quantised: BlockFormat {
     /// default there are no minima.
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let (unit, integers) = (Self::unit(s, tile), Self::integers(s, tile, g));
+        let unit = Self::unit(s, tile);
+        let integers = Self::integers(s, tile, g);
         two!(half => {
             let scale = if Self::INTEGER_SCALES { s.mul(unit, s.to_f32(integers[half])) } else { unit };
             Scale { scale, min: s.splat(0.0) }

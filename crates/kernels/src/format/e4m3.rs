@@ -40,7 +40,8 @@ mod tests {
     #[test]
     fn numbers_and_the_nearest_ones() {
         for bits in 0..NAN {
-            let (exponent, mantissa) = (i32::from(bits >> 3), f32::from(bits & 7) / 8.0);
+            let exponent = i32::from(bits >> 3);
+            let mantissa = f32::from(bits & 7) / 8.0;
             let value = if exponent == 0 { mantissa / 64.0 } else { (1.0 + mantissa) * 2f32.powi(exponent - 7) };
             assert_eq!(decode(bits), value, "{bits}");
             assert_eq!(decode(bits | 128).to_bits(), (-value).to_bits(), "{bits}");

@@ -37,9 +37,14 @@ impl Lattice {
     /// The points whose bits are set, each as a word: digit `i` is at bit `8·(i % 4) + 4·(i / 4)`.
     const fn points<const N: usize>(self) -> [u32; N] {
         let mut points = [0; N];
-        let (mut rank, mut bit, mut code) = (0, 8 * self.start, 0);
+        let mut rank = 0;
+        let mut bit = 8 * self.start;
+        let mut code = 0;
         while code < self.base.pow(self.digits) {
-            let (mut rest, mut sum, mut word, mut i) = (code, 0, 0, 0);
+            let mut rest = code;
+            let mut sum = 0;
+            let mut word = 0;
+            let mut i = 0;
             while i < self.digits {
                 let digit = rest % self.base;
                 word |= (digit as u32) << (8 * (i % 4) + 4 * (i / 4));

@@ -142,8 +142,8 @@ impl Check for KvWrite<'_> {
         let Self { cache, k, v, placement } = self;
         on_device(Self::NAME, device, &[cache.device(), k.device()])?;
         let spec = cache.spec();
-        let (found, rule) =
-            (if v.is_some() { "some" } else { "none" }, "must be none if the cache has them in its keys");
+        let found = if v.is_some() { "some" } else { "none" };
+        let rule = "must be none if the cache has them in its keys";
         require(v.is_none() == spec.values_in_keys, Self::NAME, "values", found, rule)?;
         if let Some(v) = v {
             on_device(Self::NAME, device, &[v.device()])?;
@@ -401,8 +401,10 @@ pub struct LatentWrite<'a> {
 impl LatentWrite<'_> {
     /// P and R.
     pub(super) fn widths(&self) -> Result<[usize; 2]> {
-        let (row, columns) = (self.cache.spec().key_width, self.queries.cols());
-        let (op, latent) = (Self::NAME, self.norm.len());
+        let row = self.cache.spec().key_width;
+        let columns = self.queries.cols();
+        let op = Self::NAME;
+        let latent = self.norm.len();
         require(
             self.heads > 0 && columns.is_multiple_of(self.heads),
             op,
@@ -421,7 +423,9 @@ impl Check for LatentWrite<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let [plain, rotated] = self.widths()?;
         let Self { rows, queries, heads, norm, eps, rotary, cache, placement, plain: act, rotated: out } = self;
-        let (op, tokens, spec) = (Self::NAME, rows.rows(), cache.spec());
+        let op = Self::NAME;
+        let tokens = rows.rows();
+        let spec = cache.spec();
         on_device(op, device, &[rows.device(), queries.device(), cache.device(), out.device()])?;
         let suits = spec.values_in_keys && spec.heads == 1;
         require(

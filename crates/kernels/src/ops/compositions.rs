@@ -25,7 +25,9 @@ impl Compose for AttentionAct<'_> {
 impl Compose for QkvWrite<'_> {
     fn compose(self, parts: &Parts) -> Result<()> {
         let Self { mut qkv, heads, norms, rotary, cache, placement } = self;
-        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, cache.spec())?);
+        let tokens = qkv.rows();
+        let all = qkv.cols();
+        let [k, v] = key_and_value_columns(heads, cache.spec())?;
         if tokens == 0 {
             return Ok(());
         }
@@ -38,7 +40,8 @@ impl Compose for QkvWrite<'_> {
         };
         normalise(qkv.reborrow(), false)?;
         // Queries and keys are adjacent and have the same head width, so one rotation covers both.
-        let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
+        let x = qkv.reborrow().columns(0..v)?;
+        let positions = placement.positions.view(tokens, 1)?;
         parts.run(Rope { x, head_width: cache.spec().key_width, first: 0, positions, rotary })?;
         normalise(qkv.reborrow(), true)?;
         if let Some(QkNorms { values: Some(weight), eps, .. }) = norms {

@@ -105,7 +105,9 @@ pub(super) fn copy(call: KvCopy) -> Result<()> {
 
 pub(super) fn attention(call: Attention) -> Result<()> {
     let Attention { q, cache, placement, options, mut out } = call;
-    let (q, blocks, spec) = (Rows::new(Attention::NAME, q)?, Blocks::new(placement), cache.spec());
+    let q = Rows::new(Attention::NAME, q)?;
+    let blocks = Blocks::new(placement);
+    let spec = cache.spec();
     let ReferenceKv { keys, values } = cache.storage(Attention::NAME)?;
     let sinks = options.sinks.and_then(|s| s.as_host());
     RowsMut::new(Attention::NAME, &mut out)?.each(|t, out| {

@@ -150,7 +150,8 @@ pub(super) fn moe_matmul(call: MoeMatmul) -> Result<()> {
 pub(super) fn moe_gate_up(call: MoeGateUp) -> Result<()> {
     const OP: &str = MoeGateUp::NAME;
     let MoeGateUp { weight, x, groups, top_k, bias, activation, mut h } = call;
-    let (tensors, rows) = (gate_and_up(OP, weight)?, matrix::activations(OP, x)?);
+    let tensors = gate_and_up(OP, weight)?;
+    let rows = matrix::activations(OP, x)?;
     let mut h = RowsMut::new(OP, &mut h)?;
     h.each(|_, row| row.fill(0.0));
     each_expert(groups, false, top_k, |expert, pairs| {

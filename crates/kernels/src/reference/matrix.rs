@@ -22,7 +22,8 @@ pub(super) fn gate_and_up<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Te
 
 pub(super) fn embed(call: Embed) -> Result<()> {
     let Embed { table, rows, scale, mut out } = call;
-    let (tensors, ids) = (tensors(Embed::NAME, table)?, Rows::new(Embed::NAME, rows)?);
+    let tensors = tensors(Embed::NAME, table)?;
+    let ids = Rows::new(Embed::NAME, rows)?;
     RowsMut::new(Embed::NAME, &mut out)?.each(|t, out| {
         for tensor in tensors {
             decode(tensor, 0, ids.row(t)[0] as usize, out);
@@ -186,7 +187,8 @@ pub(super) fn activate(activation: Activation, gate: f64, up: f64) -> f64 {
             gate * sigmoid(alpha * gate) * (up.clamp(-limit, limit) + 1.0)
         }
         Activation::LimitedSwiGlu { limit } => {
-            let (limit, silu) = (f64::from(limit), gate * sigmoid(gate));
+            let limit = f64::from(limit);
+            let silu = gate * sigmoid(gate);
             (if silu > limit { limit } else { silu }) * up.clamp(-limit, limit)
         }
     }

@@ -208,8 +208,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// acc + the lane's signed pair · the signed pair `x`: lower half times lower half plus upper times upper.
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {
-        let (low, high) = (self.and_i32(pairs, self.splat_i32(0xffff)), self.shr_i32(pairs, 16));
-        let (most, negative) = (self.splat_i32(0x7fff), self.splat_i32(-0x1_0000));
+        let low = self.and_i32(pairs, self.splat_i32(0xffff));
+        let high = self.shr_i32(pairs, 16);
+        let most = self.splat_i32(0x7fff);
+        let negative = self.splat_i32(-0x1_0000);
         let low = self.select_gt(low, most, self.add_i32(low, negative), low);
         let high = self.select_gt(high, most, self.add_i32(high, negative), high);
         let products = self.mul_i32(low, self.splat_i32(i32::from(x as i16)));

@@ -49,7 +49,9 @@ pub fn run(bench: &mut Bench, of: Workload, repeats: usize) -> Result<Beside, La
         seconds.sort_by(f64::total_cmp);
         seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
     });
-    let (sequences, prompt, share) = (of.batch, of.prompt, both_seconds / (decode_seconds + prompt_seconds));
+    let sequences = of.batch;
+    let prompt = of.prompt;
+    let share = both_seconds / (decode_seconds + prompt_seconds);
     Ok(Beside { sequences, prompt, decode_seconds, prompt_seconds, both_seconds, share })
 }
 

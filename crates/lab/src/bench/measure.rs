@@ -204,7 +204,9 @@ impl Bench {
         records(&self.profile);
         let mut forced = self.forced(steps);
         let slots = self.runner.model().backend().offload().slot_usage();
-        let (started, mut ends, mut under_way) = (Instant::now(), Vec::with_capacity(steps.len()), None);
+        let started = Instant::now();
+        let mut ends = Vec::with_capacity(steps.len());
+        let mut under_way = None;
         let mut wait = |drawn: Option<SampledTokens>| -> Result<(), LabError> {
             if let Some(drawn) = drawn {
                 drawn.wait()?;

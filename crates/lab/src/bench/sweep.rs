@@ -44,8 +44,10 @@ impl Plan {
     /// The workload of the largest size, with a sequence for the prompt.
     pub fn workload(&self, chunk: usize) -> Result<Workload, LabError> {
         let sum = |a: usize, b: usize| a.checked_add(b).ok_or(LabError::StepTokens);
-        let (most, prompt) = (*self.sizes.end(), self.prompt.unwrap_or(0));
-        let (batch, tokens) = (sum(most, usize::from(self.prompt.is_some()))?, sum(most, prompt)?);
+        let most = *self.sizes.end();
+        let prompt = self.prompt.unwrap_or(0);
+        let batch = sum(most, usize::from(self.prompt.is_some()))?;
+        let tokens = sum(most, prompt)?;
         let decode = sum(self.steps, WARM_UP)?;
         Ok(Workload { batch, depth: self.depth, prompt, decode, chunk: chunk.max(tokens) })
     }
@@ -170,7 +172,8 @@ impl fmt::Display for Sweep {
             writeln!(f, "least share of the size before: {share:.3} with {sequences} sequences")?;
         }
         if self.captures > 0 {
-            let (bytes, seconds) = (units::bytes(self.graph_bytes), self.capture_seconds);
+            let bytes = units::bytes(self.graph_bytes);
+            let seconds = self.capture_seconds;
             writeln!(f, "{} captured graphs took {bytes} and {seconds:.2} s", self.captures)?;
         }
         Ok(())

@@ -45,7 +45,8 @@ fn draw(report: &Report) -> String {
     let experts = report.layers.iter().map(|layer| layer.counts.len()).max().unwrap_or(0);
     // All cells of a row take about 1,000 pixels.
     let cell = (1000 / experts.max(1)).clamp(6, 28);
-    let (width, height) = ((LEFT + experts * cell + RIGHT).max(480), TOP + report.layers.len() * cell + BOTTOM);
+    let width = (LEFT + experts * cell + RIGHT).max(480);
+    let height = TOP + report.layers.len() * cell + BOTTOM;
     let mut svg = String::new();
     let Report { model, tokens, .. } = report;
     let top_k = report.layers.first().map_or(0, |layer| layer.top_k);

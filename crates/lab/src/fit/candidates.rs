@@ -30,7 +30,8 @@ const FORMATS: [&str; 8] = ["Q8_0", "Q6_K", "Q5_K_M", "MXFP4_MOE", "Q4_K_M", "IQ
 /// # Errors
 /// If the model cannot be quantised.
 pub fn candidates(model: &Candidates<'_>, info: &ModelInfo, loaded: u64) -> Result<Vec<Candidate>, LabError> {
-    let (file, uses) = (model.file, info.tensor_uses());
+    let file = model.file;
+    let uses = info.tensor_uses();
     let own: u64 = file.tensors().iter().map(|tensor| tensor.bytes).sum();
     let token = TokenBytes::new(&uses, |name| file.tensor(name).map_or(0, |tensor| tensor.bytes));
     let active = token.active;

@@ -96,7 +96,8 @@ impl Report {
         }
         out += "\n";
         for (row, SlotPlan { slots, experts, host_bytes, expected }) in rows() {
-            let (host, slots) = (units::bytes(*host_bytes), format!("{slots}/{experts}"));
+            let host = units::bytes(*host_bytes);
+            let slots = format!("{slots}/{experts}");
             let _ = write!(out, "{:<10} {host:>10} {slots:>9}", printable(&row.format));
             for it in expected {
                 let text = format!("{:.0}% {:.1} tok/s", 100.0 * it.hits, it.tokens_per_second);

@@ -177,7 +177,8 @@ mod tests {
     const GB: u64 = 1_000_000_000;
 
     fn conditions(memory: u64, bandwidth: u64) -> Conditions {
-        let (memory, bandwidth) = (Some(memory * GB), (bandwidth * GB) as f64);
+        let memory = Some(memory * GB);
+        let bandwidth = (bandwidth * GB) as f64;
         Conditions { context: 8192, memory, bandwidth, state: GB, other: GB / 2, speed: 10.0 }
     }
 

@@ -37,7 +37,8 @@ pub(super) fn save(
         file.tensor(&tensor_name(window), Format::F16, &[vocab as u64, score::rows(ctx) as u64])?;
     }
     write_atomically(path, |out| {
-        let (shifted, bytes) = (Vec::new(), vec![0; 2 * vocab]);
+        let shifted = Vec::new();
+        let bytes = vec![0; 2 * vocab];
         let mut recorder = Recorder { out: file.begin(out)?, stopped, shifted, bytes };
         work(&mut recorder)?;
         Ok(recorder.out.finish().map(drop)?)
@@ -99,7 +100,8 @@ impl Saved {
             match file.tensor(&name) {
                 Some(tensor) if tensor.format == Format::F16 && tensor.shape == shape => {}
                 Some(tensor) => {
-                    let (format, found) = (tensor.format, &tensor.shape);
+                    let format = tensor.format;
+                    let found = &tensor.shape;
                     return Err(wrong(&format_args!("{name} is {format} {found:?}, and F16 {shape:?} is expected")));
                 }
                 None => return Err(wrong(&format_args!("{name} is missing"))),

@@ -80,7 +80,8 @@ fn token(line: &str, routers: &[RouterSize]) -> Result<ForcedExperts, String> {
         return Err(format!("there are {found} layers (expected {layers}); use a trace of this model"));
     }
     for (layer, (experts, router)) in experts.iter().zip(routers).enumerate() {
-        let (found, expected) = (experts.len(), router.top_k);
+        let found = experts.len();
+        let expected = router.top_k;
         if found != expected {
             return Err(format!("layer {layer} has {found} experts (expected {expected}); use a trace of this model"));
         }

@@ -35,7 +35,8 @@ struct Rows {
 impl Rows {
     /// The factors of a router's rows; which expert has which rank is random.
     fn new(tensor: &TensorPlan, popularity: Popularity, random: &mut Random) -> Rows {
-        let (columns, experts) = (tensor.shape[0], tensor.shape[1..].iter().product::<u64>());
+        let columns = tensor.shape[0];
+        let experts = tensor.shape[1..].iter().product::<u64>();
         let mut factors: Vec<f32> = (0..experts).map(|rank| popularity.factor(rank, experts)).collect();
         for last in (1..factors.len()).rev() {
             factors.swap(last, random.below(last as u64 + 1) as usize);

@@ -107,7 +107,8 @@ impl Model {
     fn gemma4_attention_shapes(&self, gemma: &Gemma4, layer: u32, add: Push) {
         let full = self.sees_everything(gemma, layer);
         let head = u64::from(if full { self.head_width } else { gemma.windowed_width });
-        let (hidden, queries) = (u64::from(self.hidden), u64::from(self.heads) * head);
+        let hidden = u64::from(self.hidden);
+        let queries = u64::from(self.heads) * head;
         let keys = u64::from(self.kv_heads_of(gemma, layer)) * head;
         add("attn_q.weight", &[hidden, queries]);
         add("attn_q_norm.weight", &[head]);

@@ -131,7 +131,8 @@ impl Model {
             Mixers::Channels(channels) => self.channel_shapes(&channels, add),
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);
-                let (inner, channels) = (values * width, (2 * keys + values) * width);
+                let inner = values * width;
+                let channels = (2 * keys + values) * width;
                 add("attn_qkv.weight", &[hidden, channels]);
                 add("attn_gate.weight", &[hidden, inner]);
                 add("ssm_conv1d.weight", &[taps, channels]);

@@ -54,7 +54,8 @@ impl Compiler {
 
     /// A kernel for blocks of this number of threads.
     pub(super) fn pipeline(&self, kernel: &Kernel, threads: u32) -> Result<Pipeline> {
-        let (unit, name) = (kernel.unit(), kernel.entry.to_owned());
+        let unit = kernel.unit();
+        let name = kernel.entry.to_owned();
         let failed = |reason: &str| error(self.id, &format!("kernel {} of {unit}", kernel.entry), reason);
         let key = (unit.clone(), name);
         let known = || self.pipelines.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();

@@ -41,12 +41,14 @@ pub fn epilogues(suite: &Suite) {
         let precision = PRECISIONS[i % 2];
         let tensors: Vec<_> = (0..rng.between(1, 2))
             .map(|_| {
-                let (format, rows) = (rng.pick(suite.formats()), rng.pick(&[1, 17, 130]));
+                let format = rng.pick(suite.formats());
+                let rows = rng.pick(&[1, 17, 130]);
                 tensor(rng, format, 1, rows, 256)
             })
             .collect();
         let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
-        let (x, target) = (rng.normals(tokens * 256), Target::new(rng, tokens * rows));
+        let x = rng.normals(tokens * 256);
+        let target = Target::new(rng, tokens * rows);
         let bias = rng.chance(0.5).then(|| rng.normals(rows));
         let chosen =
             (tokens > 0 && rng.chance(0.4)).then(|| (0..tokens).map(|_| rng.below(tokens) as u32).collect::<Vec<_>>());
@@ -56,7 +58,8 @@ pub fn epilogues(suite: &Suite) {
             let chosen = chosen.as_ref().map(|chosen| Guarded::of(b, chosen, tokens, 1, Guard::ODD));
             target.after(b, tokens, rows, &|y| {
                 let act = activations(b, precision, &x, tokens, 256);
-                let (bias, epilogue) = (bias.as_ref(), target.epilogue);
+                let bias = bias.as_ref();
+                let epilogue = target.epilogue;
                 let rows = chosen.as_ref().map(Guarded::view);
                 b.run(Matmul { rows, bias, epilogue, ..Matmul::new(&weight, &act, y) }).expect("matmul");
             })

@@ -90,7 +90,8 @@ pub fn one_expert(suite: &Suite) {
     let rng = &mut suite.rng("moe_one_expert");
     for turn in suite.some("moe_one_expert", 0..4) {
         let experts = rng.between(3, 6);
-        let (tokens, expert) = (experts * rng.between(17, 31), rng.below(experts) as u32);
+        let tokens = experts * rng.between(17, 31);
+        let expert = rng.below(experts) as u32;
         let assignment = Assignment { tokens, experts, top_k: 1, ids: vec![expert; tokens] };
         check_matmul(suite, rng, &assignment, false, suite.precision(turn));
     }
@@ -102,7 +103,8 @@ fn check_matmul(suite: &Suite, rng: &mut Rng, assignment: &Assignment, per_pair:
     let cols = 256;
     let tensors: Vec<_> = (0..parts)
         .map(|_| {
-            let (format, rows) = (rng.pick(suite.formats()), rng.between(1, 40));
+            let format = rng.pick(suite.formats());
+            let rows = rng.between(1, 40);
             tensor(rng, format, assignment.experts, rows, cols)
         })
         .collect();
@@ -135,7 +137,8 @@ fn check_matmul(suite: &Suite, rng: &mut Rng, assignment: &Assignment, per_pair:
     assignment.assert_padding_is_zero(suite, &case, &got, rows);
     // A token alone, as in decode.
     if let Some(token) = assignment.tokens.checked_sub(1) {
-        let (k, last) = (assignment.top_k, token * assignment.top_k);
+        let k = assignment.top_k;
+        let last = token * assignment.top_k;
         let alone = Assignment { tokens: 1, ids: assignment.ids[last..].to_vec(), ..*assignment };
         let x_first = if per_pair { last } else { token };
         let alone = run(suite.backend(), &alone, &x[x_first * cols..]);
@@ -157,7 +160,8 @@ pub fn combine(suite: &Suite) {
     let rng = &mut suite.rng("moe_combine");
     for &tokens in TOKENS {
         let (top_k, cols) = (rng.between(1, 9), rng.between(1, 300));
-        let (out, weights) = (rng.normals(tokens * top_k * cols), rng.normals(tokens * top_k));
+        let out = rng.normals(tokens * top_k * cols);
+        let weights = rng.normals(tokens * top_k);
         let run = |b: &Backend| {
             let out = Guarded::of(b, &out, tokens * top_k, cols, Guard::ODD);
             let weights = Guarded::of(b, &weights, tokens, top_k, Guard::ODD);

@@ -70,9 +70,11 @@ pub fn dense(suite: &Suite) {
     for activation in ACTIVATIONS {
         for &precision in suite.precisions() {
             for (i, &tokens) in suite.some("gate_up", TOKENS.iter().enumerate()) {
-                let (rows, cols) = (if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) }, 256);
+                let rows = if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) };
+                let cols = 256;
                 let tensors = pair(suite, rng, 1, rows, cols);
-                let (mut x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
+                let mut x = rng.normals(tokens * cols);
+                let bias = biases(rng, rows);
                 if is_smooth(activation) {
                     sometimes_huge(rng, &mut x);
                 }
@@ -90,7 +92,8 @@ pub fn dense(suite: &Suite) {
                 let tolerance = product(bound(&tensors, precision, &x), activation, &x);
                 let whole = suite.check(kind, &case, tolerance, &|b| run(b, 0, tokens));
                 if tokens > 0 {
-                    let (row, alone) = (tokens / 2, run(suite.backend(), tokens / 2, 1));
+                    let row = tokens / 2;
+                    let alone = run(suite.backend(), tokens / 2, 1);
                     let of_whole = whole.floats[row * rows..(row + 1) * rows].to_vec();
                     as_alone(
                         suite,
@@ -111,13 +114,16 @@ pub fn dense(suite: &Suite) {
 pub fn act(suite: &Suite) {
     let rng = &mut suite.rng("gate_up_act");
     for (i, &tokens) in suite.some("gate_up_act", TOKENS.iter().chain(TOKENS).enumerate()) {
-        let (precision, activation, named) = (PRECISIONS[i % 2], rng.pick(&ACTIVATIONS), rng.chance(0.5));
+        let precision = PRECISIONS[i % 2];
+        let activation = rng.pick(&ACTIVATIONS);
+        let named = rng.chance(0.5);
         // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
         let (inner, format) =
             rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
         let tensors = pair(suite, rng, 1, inner, 256);
         let down = [tensor(rng, format, 1, 40, inner)];
-        let (mut x, bias) = (rng.normals(tokens * 256), biases(rng, inner));
+        let mut x = rng.normals(tokens * 256);
+        let bias = biases(rng, inner);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
@@ -153,8 +159,10 @@ pub fn act(suite: &Suite) {
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
-        let (precision, activation) = (suite.precision(i), rng.pick(&ACTIVATIONS));
-        let (rows, cols) = (rng.between(1, 40), 256);
+        let precision = suite.precision(i);
+        let activation = rng.pick(&ACTIVATIONS);
+        let rows = rng.between(1, 40);
+        let cols = 256;
         let tensors = pair(suite, rng, assignment.experts, rows, cols);
         let mut x = rng.normals(assignment.tokens * cols);
         if is_smooth(activation) {

@@ -120,7 +120,8 @@ pub fn joined(suite: &Suite) {
             let rows = rng.between(1, 40);
             tensor(rng, format, 1, rows, 512)
         });
-        let (tensors, tokens) = (tensors.collect(), rng.between(1, 20));
+        let tensors = tensors.collect();
+        let tokens = rng.between(1, 20);
         Product::new(rng, tensors, PRECISIONS[round % 2], tokens).check(suite);
     }
 }

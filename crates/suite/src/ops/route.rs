@@ -53,7 +53,9 @@ pub(super) fn expert_scales(rng: &mut Rng, experts: usize) -> (Option<Vec<f32>>,
 
 /// Ids of tokens of which some are padding, most often the last ones; or none.
 pub(super) fn some_padding(rng: &mut Rng, tokens: usize) -> Option<Vec<u32>> {
-    let (given, live, scattered) = (rng.chance(0.6), rng.between(0, tokens), rng.chance(0.3));
+    let given = rng.chance(0.6);
+    let live = rng.between(0, tokens);
+    let scattered = rng.chance(0.3);
     let pads = |rng: &mut Rng, token| if scattered { rng.chance(0.4) } else { token >= live };
     given.then(|| (0..tokens).map(|token| if pads(rng, token) { PADDING } else { token as u32 }).collect())
 }
@@ -71,7 +73,8 @@ pub fn route(suite: &Suite) {
         let top_k = if rng.chance(0.1) { most.min(64) } else { rng.between(1, most.min(9)) };
         let sparse_mixer = Gating::SparseMixer { near: rng.pick(&[0.0, 0.02, 0.3]) };
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, sparse_mixer][round % 4];
-        let (normalise, scale) = (rng.chance(0.5), rng.pick(&[1.0, 2.5]));
+        let normalise = rng.chance(0.5);
+        let scale = rng.pick(&[1.0, 2.5]);
         let worth = rng.pick(&[GroupWorth::TwoHighest, GroupWorth::Highest]);
         let routing = Routing { top_k, gating, normalise, scale, groups, top_groups, worth };
         let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();
@@ -176,7 +179,9 @@ fn grouped(suite: &Suite, assignments: impl IntoIterator<Item = Assignment>) {
         // Tiles cover the pairs in order, each within one expert, and are as few as they can be.
         let mut next = 0;
         for tile in tiles.chunks_exact(3) {
-            let (expert, first, rows) = (tile[0], tile[1] as usize, tile[2] as usize);
+            let expert = tile[0];
+            let first = tile[1] as usize;
+            let rows = tile[2] as usize;
             let one = pairs[first..first + rows].iter().all(|&p| assignment.ids[p as usize] == expert);
             if first != next || rows == 0 || rows > tile_rows || !one {
                 suite.fail(&assignment, format_args!("tile {tile:?} after {next} pairs"));

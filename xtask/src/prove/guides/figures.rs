@@ -46,7 +46,8 @@ fn is_rounded_from(number: (f64, usize), sources: &[(f64, usize)]) -> bool {
 
 /// The paragraphs and items of lists of a page, outside code.
 fn paragraphs(page: &str) -> Vec<String> {
-    let (mut found, mut is_code) = (vec![String::new()], false);
+    let mut found = vec![String::new()];
+    let mut is_code = false;
     for line in page.lines() {
         is_code ^= line.trim_start().starts_with("```");
         let starts = line.trim().is_empty() || line.trim_start().starts_with("- ");

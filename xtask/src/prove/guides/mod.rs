@@ -87,7 +87,8 @@ pub(super) fn guides(words: &[&str]) -> Result<(), String> {
 
 /// Makes the files of the repositories, and returns the words of the mock of the hub: each repository with its file.
 fn models(folder: &Path, gristmill: &Path) -> Result<Vec<String>, String> {
-    let (small, hub) = (model::fetch()?, folder.join("hub"));
+    let small = model::fetch()?;
+    let hub = folder.join("hub");
     let mut words = Vec::new();
     let _ = fs::remove_dir_all(&hub);
     fs::create_dir_all(&hub).map_err(|error| format!("cannot make {}: {error}", hub.display()))?;

@@ -70,7 +70,8 @@ fn the_memory_of_all_models_is_limited() {
 #[test]
 fn options_about_one_model_are_refused_with_several() {
     let folder = folder("several").display().to_string();
-    let (one, empty) = (path("endless.gguf"), Path::new(&folder).join("none"));
+    let one = path("endless.gguf");
+    let empty = Path::new(&folder).join("none");
     fs::create_dir_all(&empty).expect("a folder");
     let empty = empty.display().to_string();
     for (arguments, words) in [

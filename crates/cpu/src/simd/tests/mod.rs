@@ -116,7 +116,8 @@ impl Check for Codes {
         assert_eq!(bytes(s, s.or(va, vb)), std::array::from_fn(|i| a[i] | b[i]));
         assert_eq!(bytes(s, s.add_codes(va, vb)), std::array::from_fn(|i| a[i].wrapping_add(b[i])));
         let n = shift % 8;
-        let (right, left) = (mask & 255 >> n, mask & 255 << n);
+        let right = mask & 255 >> n;
+        let left = mask & 255 << n;
         assert_eq!(bytes(s, s.shr_and(va, n, right)), a.map(|v| v >> n & right));
         assert_eq!(bytes(s, s.shl_and(va, n, left)), a.map(|v| v << n & left));
         let index = a.map(|v| v & 15);
@@ -275,7 +276,9 @@ impl Check for Floats {
     fn check<S: Simd>(&self, s: S) {
         let Case { a, b, .. } = &self.0;
         let c: [f32; 16] = std::array::from_fn(|r| float(a, 15 - r));
-        let (va, vb, vc) = (s.load_f32_bytes(a, 0), s.load_f32_bytes(b, 0), s.load_f32(&c, 0));
+        let va = s.load_f32_bytes(a, 0);
+        let vb = s.load_f32_bytes(b, 0);
+        let vc = s.load_f32(&c, 0);
         let (a, b) = (|r| float(a, r), |r| float(b, r));
         assert_same(s.to_array(va), a);
         assert_same(s.to_array(vc), |r| c[r]);
@@ -298,7 +301,8 @@ impl Check for Floats {
         let ties: [f32; 16] = std::array::from_fn(|r| r as f32 - 7.5);
         assert_eq!(ints(s, s.round_i32(s.load_f32(&ties, 0))), ties.map(|v| v.round_ties_even() as i32));
         for (r, got) in s.to_array(s.mul_add(va, vb, vc)).into_iter().enumerate() {
-            let (once, twice) = (a(r).mul_add(b(r), c[r]), a(r) * b(r) + c[r]);
+            let once = a(r).mul_add(b(r), c[r]);
+            let twice = a(r) * b(r) + c[r];
             assert!(same(got, once) || same(got, twice), "lane {r}: {got:e}, not {once:e} or {twice:e}");
         }
     }
@@ -324,7 +328,8 @@ impl Check for Bf16 {
         for x in [int(b, 0) as u32, u32::from_le_bytes([table[0] as u8, 0x3f, table[1] as u8, 0xbf])] {
             let got = s.to_array(s.dot_bf16(proof, s.load_f32(&acc, 0), s.load_i32(a, 0), x));
             for (r, got) in got.into_iter().enumerate() {
-                let ([w0, w1], [x0, x1]) = (normals(int(a, r) as u32), normals(x));
+                let [w0, w1] = normals(int(a, r) as u32);
+                let [x0, x1] = normals(x);
                 let terms = [f64::from(acc[r]), w0 * x0, w1 * x1];
                 let (sum, size) = (terms.iter().sum::<f64>(), terms.iter().map(|t| t.abs()).sum::<f64>());
                 if !size.is_finite() {
@@ -368,7 +373,8 @@ impl Check for DotExtremes {
     fn check<S: Simd>(&self, s: S) {
         for code in [0u8, 1, 126, 127, 128, 129, 255] {
             for x in [-127i8, -1, 0, 1, 127] {
-                let (codes, word) = (s.splat_codes(code), i32::from_le_bytes([x as u8; 4]));
+                let codes = s.splat_codes(code);
+                let word = i32::from_le_bytes([x as u8; 4]);
                 let x = i32::from(x);
                 if code <= 127 {
                     assert_eq!(ints(s, s.dot(s.splat_i32(5), codes, word)), [5 + 4 * i32::from(code) * x; 16]);

@@ -29,7 +29,8 @@ impl OnGrid {
 
     /// Stores the integer nearest to each group's scale, and returns the scales that a decoder sees.
     fn put_unit(&mut self, scales: &[f64], unit: f64, most: u8) -> [f32; 16] {
-        let (largest, odd) = (scales.iter().copied().fold(0.0, f64::max), f64::from(2 * most + 1));
+        let largest = scales.iter().copied().fold(0.0, f64::max);
+        let odd = f64::from(2 * most + 1);
         self.d = f16::from_f64((largest / (odd * unit)).min(f64::from(f16::MAX.to_f32())));
         let unit = self.d.to_f64() * unit;
         let mut seen = [0.0; 16];
@@ -103,7 +104,8 @@ pub(in crate::format) fn on_shifted_grid(values: &[f32], group: usize, shared: u
 fn scale(x: &[f32], sets: &[&[i8]]) -> f64 {
     let largest = f64::from(x.iter().fold(0.0, |m, &v| if v.abs() > m { v.abs() } else { m }));
     let magnitudes = || sets.iter().flat_map(|levels| levels.iter().map(|level| f64::from(level.unsigned_abs())));
-    let (low, top) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(0.0, f64::max));
+    let low = magnitudes().fold(f64::INFINITY, f64::min);
+    let top = magnitudes().fold(0.0, f64::max);
     let error = |scale: f64| {
         let of_set = |levels: &&[i8]| {
             let off = |x: f64| levels.iter().map(|&v| (x - scale * f64::from(v)).powi(2)).fold(f64::INFINITY, f64::min);

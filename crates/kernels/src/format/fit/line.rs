@@ -32,7 +32,8 @@ impl<S: Simd> Line<S> {
     /// The line that suits the codes of this one best; with `negative`, low ≤ 0.
     #[inline(always)]
     fn refit<const N: usize>(self, s: S, groups: &Groups<N>, levels: f32, mean: S::F32, negative: bool) -> Self {
-        let (zero, top) = (s.splat(0.0), s.splat(levels));
+        let zero = s.splat(0.0);
+        let top = s.splat(levels);
         let inverse = s.div(s.splat(1.0), self.scale);
         let (mut q1, mut qq, mut xq) = (zero, zero, zero);
         for i in 0..N {
@@ -115,7 +116,8 @@ pub(in crate::format) fn affine<S: Simd, const N: usize>(s: S, values: &[f32], l
         s.store_f32(x, &mut groups.x[i], 0);
     }
     let line = search_line(s, &groups, levels, false);
-    let (mut scale, mut low) = (s.to_array(line.scale), s.to_array(s.add(line.low, lowest)));
+    let mut scale = s.to_array(line.scale);
+    let mut low = s.to_array(s.add(line.low, lowest));
     let (mut d, mut m) = ([f16::ZERO; LANES], [f16::ZERO; LANES]);
     for lane in 0..LANES {
         (d[lane], scale[lane]) = as_f16(scale[lane], groups.unit[lane]);
@@ -124,7 +126,8 @@ pub(in crate::format) fn affine<S: Simd, const N: usize>(s: S, values: &[f32], l
     let mut codes = [[0.0; LANES]; N];
     let low = s.sub(s.load_f32(&low, 0), lowest);
     let inverse = s.div(s.splat(1.0), s.load_f32(&scale, 0));
-    let (zero, top) = (s.splat(0.0), s.splat(levels));
+    let zero = s.splat(0.0);
+    let top = s.splat(levels);
     for i in 0..N {
         s.store_f32(round(s, s.mul(s.sub(groups.at(s, i), low), inverse), zero, top), &mut codes[i], 0);
     }
@@ -171,7 +174,8 @@ pub(in crate::format) fn super_affine<S: Simd, const N: usize>(
     let scale = s.mul(s.load_f32(&best.units[0], 0), s.load_f32(&best.scale, 0));
     let min = s.mul(s.load_f32(&best.units[1], 0), s.load_f32(&best.min, 0));
     let inverse = s.div(s.splat(1.0), scale);
-    let (zero, top) = (s.splat(0.0), s.splat(levels));
+    let zero = s.splat(0.0);
+    let top = s.splat(levels);
     let mut codes = [[0.0; LANES]; N];
     for i in 0..N {
         s.store_f32(round(s, s.mul(s.add(groups.at(s, i), min), inverse), zero, top), &mut codes[i], 0);
@@ -258,11 +262,16 @@ fn pick_lines<S: Simd, const N: usize>(
             (f16[i][lane], units[i][lane]) = as_f16(units[i][lane], groups.unit[lane]);
         }
     }
-    let (zero, one, top, largest) = (s.splat(0.0), s.splat(1.0), s.splat(levels), s.splat(largest));
+    let zero = s.splat(0.0);
+    let one = s.splat(1.0);
+    let top = s.splat(levels);
+    let largest = s.splat(largest);
     let (d, dmin) = (s.load_f32(&units[0], 0), s.load_f32(&units[1], 0));
     let scale_middle = round(s, s.div(s.load_f32(&wanted[0], 0), d), zero, largest);
     let min_middle = round(s, s.div(s.load_f32(&wanted[1], 0), dmin), zero, largest);
-    let (mut best_scale, mut best_min, mut error) = (zero, zero, s.splat(f32::INFINITY));
+    let mut best_scale = zero;
+    let mut best_min = zero;
+    let mut error = s.splat(f32::INFINITY);
     let (mut best_q1, mut best_qq, mut best_xq) = (zero, zero, zero);
     for (scale_step, min_step) in NEIGHBOURS {
         let scale = s.min(s.max(s.add(scale_middle, s.splat(scale_step)), zero), largest);

@@ -121,7 +121,8 @@ impl Scales {
         let mut d = self.d;
         for (block, d) in d.chunks_exact_mut(of_block).enumerate() {
             let lanes = block * of_block..(block + 1) * of_block;
-            let (xy, yy) = (sum(&self.xy[lanes.clone()]), sum(&self.yy[lanes]));
+            let xy = sum(&self.xy[lanes.clone()]);
+            let yy = sum(&self.yy[lanes]);
             if yy > 0.0 {
                 d.fill((xy / yy) as f32);
             }
@@ -162,7 +163,8 @@ fn pick_scales<S: Simd, G: Grid, const N: usize>(
     let (lowest, highest) = (s.splat(lowest), s.splat(-lowest - 1.0));
     let d_lanes = s.load_f32(&d, 0);
     let middle = round(s, s.div(s.load_f32(wanted, 0), d_lanes), lowest, highest);
-    let (mut error, mut scale) = (s.splat(f32::INFINITY), zero);
+    let mut error = s.splat(f32::INFINITY);
+    let mut scale = zero;
     let (mut best_xy, mut best_yy) = (zero, zero);
     for step in [-1.0, 0.0, 1.0] {
         let candidate = s.min(s.max(s.add(middle, s.splat(step)), lowest), highest);

@@ -74,7 +74,8 @@ impl<const W: usize, const N: usize> Table<W, N> {
 
     /// The scale at which the nearest entries gain most.
     fn search(&self, x: &[f32]) -> f32 {
-        let (extreme, mut best) = (extreme(x), (0.0, 0.0));
+        let extreme = extreme(x);
+        let mut best = (0.0, 0.0);
         let ends = [self.entries[0][0], self.entries[N - 1][0]].map(f32::from);
         for (&shifted, end) in self.tables().iter().flat_map(|table| ends.map(|end| (table, end))) {
             for step in 0..6 {

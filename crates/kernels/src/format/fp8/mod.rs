@@ -73,7 +73,8 @@ impl BlockFormat for FP8_64 {
 impl Float for FP8_64 {
     #[inline(always)]
     fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32 {
-        let (scale, bits) = (s.as_f32(s.load_i32(tile, 0)), s.load_u8(tile, 16 * (CODES + k)));
+        let scale = s.as_f32(s.load_i32(tile, 0));
+        let bits = s.load_u8(tile, 16 * (CODES + k));
         let magnitude = s.and_i32(bits, s.splat_i32(0x7f));
         let sign = s.shl_i32(s.and_i32(bits, s.splat_i32(0x80)), 24);
         // The exponent gets the bias of f32.

@@ -88,7 +88,8 @@ fn four<S: Simd>(s: S, tile: &[u8], g: usize, j: usize) -> [S::Codes; 2] {
     let high = s.load_codes(tile, 16 * (QH + 4 * j));
     let [first, second] = two!(i => s.as_i32(look_up_32(s, &VALUES[i], low, high, g)));
     // Both values of the first and third code, and of the second and fourth.
-    let (even, odd) = (s.splat_i32(0x00ff_00ff), s.splat_i32(!0x00ff_00ff));
+    let even = s.splat_i32(0x00ff_00ff);
+    let odd = s.splat_i32(!0x00ff_00ff);
     let one_three = s.or_i32(s.and_i32(first, even), s.shl_i32(s.and_i32(second, even), 8));
     let two_four = s.or_i32(s.and_i32(s.shr_i32(first, 8), even), s.and_i32(second, odd));
     let below = s.or_i32(s.and_i32(one_three, s.splat_i32(0xffff)), s.shl_i32(two_four, 16));

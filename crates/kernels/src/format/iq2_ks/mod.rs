@@ -39,7 +39,8 @@ impl BlockFormat for IQ2_KS {
         let d = bits::f16_at(block, 0);
         for (g, out) in out.chunks_exact_mut(32).enumerate() {
             let five = block[SCALES + g / 2] >> (4 * (g % 2)) & 15 | (block[EXTRA + 1] >> g & 1) << 4;
-            let (scale, shifted) = (d * (f32::from(five) - 16.0), block[EXTRA] >> g & 1);
+            let scale = d * (f32::from(five) - 16.0);
+            let shifted = block[EXTRA] >> g & 1;
             for (i, o) in out.iter_mut().enumerate() {
                 *o = scale * f32::from(CODES[usize::from(code(g).get(block, i) | shifted << 2)]);
             }

@@ -58,7 +58,8 @@ impl BlockFormat for IQ3_KS {
         let d = bits::f16_at(block, 0);
         for (g, out) in out.chunks_exact_mut(32).enumerate() {
             let five = block[SCALES + g % 4] >> (4 * (g / 4)) & 15 | (block[EXTRA] >> g & 1) << 4;
-            let (scale, shifted) = (d * (f32::from(five) - 16.0), block[EXTRA + 1] >> g & 1);
+            let scale = d * (f32::from(five) - 16.0);
+            let shifted = block[EXTRA + 1] >> g & 1;
             for (i, o) in out.iter_mut().enumerate() {
                 let q = low(g).get(block, i) | high(g).get(block, i) << 2 | shifted << 3;
                 *o = scale * f32::from(CODES[usize::from(q)]);

@@ -167,7 +167,8 @@ pub(super) fn codes_at<S: Simd>(s: S, tile: &[u8], start: usize, g: usize) -> [S
 /// [`half_scale`] of 16 rows.
 #[inline(always)]
 pub(super) fn half_of<S: Simd>(s: S, bits: S::I32) -> S::F32 {
-    let (nan, zero) = (s.splat_i32(i32::from(e4m3::NAN)), s.splat_i32(0));
+    let nan = s.splat_i32(i32::from(e4m3::NAN));
+    let zero = s.splat_i32(0);
     let magnitude = s.and_i32(bits, nan);
     // Bits that are neither above nor below those of NaN are 0.
     let magnitude = s.select_gt(bits, nan, magnitude, s.select_gt(nan, bits, magnitude, zero));

@@ -75,7 +75,8 @@ impl Quantised for Q2_K {
 
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let (d, dmin) = (Self::unit(s, tile), s.load_f16(tile, 16 * DMIN));
+        let d = Self::unit(s, tile);
+        let dmin = s.load_f16(tile, 16 * DMIN);
         let integers = Self::integers(s, tile, g);
         two!(half => {
             let min = s.shr_i32(s.load_u8(tile, 16 * (2 * g + half)), 4);

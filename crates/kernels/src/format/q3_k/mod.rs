@@ -41,7 +41,8 @@ impl BlockFormat for Q3_K {
             let scale = scales[t % 8] >> (4 * (t / 8)) & 15 | (scales[8 + t % 4] >> (2 * (t / 4)) & 3) << 4;
             let scale = d * (f32::from(scale) - 32.0);
             for (i, o) in out.iter_mut().enumerate() {
-                let (g, i) = (t / 2, t % 2 * 16 + i);
+                let g = t / 2;
+                let i = t % 2 * 16 + i;
                 let q = low(g).get(block, i) | high(g).get(block, i) << 2;
                 *o = scale * (f32::from(q) - 4.0);
             }

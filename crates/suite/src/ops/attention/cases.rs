@@ -118,7 +118,8 @@ impl Case {
         // Some shapes are those of latent attention, in which many query heads share one key.
         let values_in_keys = value_width <= key_width
             && ([(576, 512), (40, 32), (320, 256)].contains(&(key_width, value_width)) || rng.chance(0.2));
-        let (sort, ratio) = ((cases.lengths)(round), [1, 3, 4, 7, 8, 16][round % 6]);
+        let sort = (cases.lengths)(round);
+        let ratio = [1, 3, 4, 7, 8, 16][round % 6];
         let ratio = if values_in_keys && sort == Lengths::Short && rng.chance(0.3) { 20 } else { ratio };
         let kv_heads = match sort {
             _ if ratio > 16 => 1,
@@ -128,7 +129,8 @@ impl Case {
         };
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS), values_in_keys };
         let lengths = sort.draw(rng, ratio);
-        let (layout, heads) = (Layout::new(rng, spec, lengths), kv_heads * ratio);
+        let layout = Layout::new(rng, spec, lengths);
+        let heads = kv_heads * ratio;
         let parameters = Parameters {
             heads,
             temperature: rng.chance(0.3).then(|| some_temperature(rng)),
@@ -178,10 +180,12 @@ impl Case {
     /// A token without the others, and its sequence without the others. On a GPU that is not deterministic the results
     /// of a token may depend on how many tokens of its own sequence the batch has.
     fn check_alone(&self, suite: &Suite, got: &Output) {
-        let (b, i) = (suite.backend(), self.tokens.len() / 2);
+        let b = suite.backend();
+        let i = self.tokens.len() / 2;
         let cache = (self.filled_cache)(b);
         let of_whole = |tokens: &Range<usize>| Output::from(rows(&got.floats, tokens, self.widths()[1]).to_vec());
-        let (token, case) = (i..i + 1, format!("{self}, token {i} alone"));
+        let token = i..i + 1;
+        let case = format!("{self}, token {i} alone");
         let alone = self.run_some(b, &cache, token.clone());
         if b.device() == DeviceId::Cpu || b.deterministic() {
             suite.same(&case, &of_whole(&token), &alone);
@@ -244,7 +248,8 @@ impl Lengths {
     /// The tokens that have queries: all (prefill), the last ones of each sequence (decode), or some in any order. All
     /// of long sequences would take too long.
     fn some_tokens(self, rng: &mut Rng, layout: &Layout, round: usize) -> Vec<(u32, u32)> {
-        let (mut tokens, lengths) = (layout.tokens(), &layout.lengths);
+        let mut tokens = layout.tokens();
+        let lengths = &layout.lengths;
         match (self, round % 3) {
             (Self::Short | Self::Full, 0) => {}
             (Self::Short | Self::Full, 1) | (Self::Longest, _) => {
@@ -280,7 +285,8 @@ pub fn copy(suite: &Suite) {
         let precision = Precision::Exact;
         let parameters =
             Parameters { heads: 4, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
-        let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
+        let seed = rng.bits();
+        let q = rng.normals(4 * key_width);
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();
         let used = layout.used_cache(seed);

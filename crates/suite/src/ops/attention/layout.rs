@@ -64,7 +64,9 @@ impl Layout {
 
     /// A way to make caches of which every block has been used before, and left with infinities and NaN.
     pub(in crate::ops) fn used_cache(&self, seed: u64) -> impl Fn(&Backend) -> KvCache + use<> {
-        let (spec, blocks, (all, written)) = (self.spec, self.blocks, self.used(seed));
+        let spec = self.spec;
+        let blocks = self.blocks;
+        let (all, written) = self.used(seed);
         move |b| {
             let mut cache = b.alloc_kv(spec, blocks).expect("alloc_kv");
             all.write(b, &mut cache, &written);
@@ -105,7 +107,8 @@ impl Layout {
         tokens.insert(tokens.len() / 2, (u32::MAX, 9));
         let pieces = tokens.chunks(rng.between(1, 60));
         let pieces: Vec<Written> = pieces.map(|piece| self.written(piece, &mut rng, 0.0)).collect();
-        let (layout, used) = (self.clone(), self.used_cache(seed));
+        let layout = self.clone();
+        let used = self.used_cache(seed);
         move |b| {
             let mut cache = used(b);
             pieces.iter().for_each(|piece| layout.write(b, &mut cache, piece));

@@ -111,7 +111,10 @@ impl Prepared<'_> {
 
     /// [`QkvWrite`].
     fn write(&self, b: &Backend, x: &mut Guarded<f32>, cache: &mut KvCache, placement: &Placement) {
-        let (qkv, heads, norms, rotary) = (x.view_mut(), self.of.heads, self.norms(), &self.rotary);
+        let qkv = x.view_mut();
+        let heads = self.of.heads;
+        let norms = self.norms();
+        let rotary = &self.rotary;
         b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement }).expect("qkv_write");
     }
 
@@ -184,7 +187,9 @@ pub fn qkv_write(suite: &Suite) {
         let queries = rng.normals(tokens.len() * heads * key_width);
         let used = layout.used_cache(rng.bits());
         let run = |b: &Backend, at_once: bool| {
-            let (placement, mut cache, prepared) = (layout.placement(b, &tokens), used(b), preparation.on(b));
+            let placement = layout.placement(b, &tokens);
+            let mut cache = used(b);
+            let prepared = preparation.on(b);
             let mut x = Guarded::of(b, &qkv, tokens.len(), preparation.width(), guard);
             if at_once {
                 prepared.write(b, &mut x, &mut cache, &placement);
@@ -253,7 +258,8 @@ impl AttendCase {
         let most = if round / 2 % 3 == 2 { 20 } else { 1 };
         // Long runs at fast precision whose readers are named have kernels of their own.
         let often = if most > 1 { 0.8 } else { 0.5 };
-        let (named, precision) = (rng.chance(often), PRECISIONS[usize::from(rng.chance(often))]);
+        let named = rng.chance(often);
+        let precision = PRECISIONS[usize::from(rng.chance(often))];
         let [tokens, before] = last_tokens(rng, &layout, most);
         let choices = Choices {
             norm_heads: rng.pick(&[None, Some((1, 1)), Some((1, 1)), Some((heads, spec.heads))]),
@@ -291,10 +297,13 @@ impl AttendCase {
     /// Runs both operations, or with `at_once` false their parts one by one.
     fn run(&self, b: &Backend, at_once: bool, named: bool) -> Attended {
         let Self { layout, preparation, parameters, tokens, guard, .. } = self;
-        let (rows, guard, heads) = (tokens.len(), *guard, preparation.heads);
+        let rows = tokens.len();
+        let guard = *guard;
+        let heads = preparation.heads;
         let KvSpec { key_width, value_width, .. } = preparation.spec;
         let (q_width, out_width) = (heads * key_width, heads * value_width);
-        let (placement, mut cache) = (layout.placement(b, tokens), (self.used_cache)(b));
+        let placement = layout.placement(b, tokens);
+        let mut cache = (self.used_cache)(b);
         layout.write(b, &mut cache, &self.before);
         let prepared = preparation.on(b);
         let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
@@ -313,10 +322,15 @@ impl AttendCase {
             b.run(Matmul::new(&matrix, act, y.view_mut())).expect("matmul");
             y.read(b)
         };
-        let (norms, rotary) = (prepared.norms(), &prepared.rotary);
+        let norms = prepared.norms();
+        let rotary = &prepared.rotary;
         if at_once {
             name(&mut act);
-            let (qkv, out, act, cache, placement) = (x.view_mut(), out.view_mut(), &mut act, &mut cache, &placement);
+            let qkv = x.view_mut();
+            let out = out.view_mut();
+            let act = &mut act;
+            let cache = &mut cache;
+            let placement = &placement;
             b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act }).expect("attend");
         } else {
             prepared.write(b, &mut x, &mut cache, &placement);
@@ -372,7 +386,8 @@ impl fmt::Display for AttendCase {
 fn last_tokens(rng: &mut Rng, layout: &Layout, most: usize) -> [Vec<(u32, u32)>; 2] {
     let (mut tokens, mut before) = (Vec::new(), layout.tokens());
     for slot in rng.shuffled(layout.lengths.len()).into_iter().map(|slot| slot as usize) {
-        let (length, some) = (layout.lengths[slot], if rng.chance(0.5) { most } else { rng.between(1, most) });
+        let length = layout.lengths[slot];
+        let some = if rng.chance(0.5) { most } else { rng.between(1, most) };
         let first = length.saturating_sub(some);
         before.retain(|&(of, p)| of != slot as u32 || (p as usize) < first);
         tokens.extend((first..length).map(|p| (slot as u32, p as u32)));
@@ -391,7 +406,8 @@ pub fn attend(suite: &Suite) {
         let case = AttendCase::draw(rng, round);
         let name = case.to_string();
         suite.check("attend", &name, nmse(case.bound(), 0.01), &|b| case.run(b, true, false).out.into());
-        let (at_once, parts) = (case.run(suite.backend(), true, case.named), case.run(suite.backend(), false, false));
+        let at_once = case.run(suite.backend(), true, case.named);
+        let parts = case.run(suite.backend(), false, false);
         // With all readers named, results themselves are undefined.
         if !case.named {
             suite.same(&format_args!("{name}, results"), &parts.out.into(), &at_once.out.into());

@@ -40,7 +40,8 @@ fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
 pub fn route_and_group(suite: &Suite) {
     let rng = &mut suite.rng("route_and_group");
     for round in suite.some("route_and_group", 0..60) {
-        let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 512, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
+        let experts = rng.pick(&[1, 8, 60, 128, 256, 512, 1024]);
+        let tokens = rng.pick(&[0, 1, 2, 7, 32, 33]);
         let top_k = rng.between(1, experts.min(9));
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
         let (groups, top_groups) = groups(rng, experts, top_k);
@@ -74,7 +75,9 @@ pub fn route_and_group(suite: &Suite) {
             let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), live * top_k)].concat();
             Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
         };
-        let (biased, scaled, ids) = (bias.is_some(), scales.is_some(), &ids_of_tokens);
+        let biased = bias.is_some();
+        let scaled = scales.is_some();
+        let ids = &ids_of_tokens;
         let case =
             format!("{tokens} tokens, {experts} experts, {routing:?}, bias {biased}, scales {scaled}, tokens {ids:?}");
         suite.check("route_and_group", &case, nmse(error, 0.0), &run);
@@ -85,12 +88,14 @@ pub fn route_and_group(suite: &Suite) {
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("experts");
     for round in suite.some("experts", 0..40) {
-        let (count, tokens) = (rng.pick(&[1, 8, 60, 128, 200, 300]), rng.pick(&[0, 1, 1, 2, 4, 5, 7, 8, 33]));
+        let count = rng.pick(&[1, 8, 60, 128, 200, 300]);
+        let tokens = rng.pick(&[0, 1, 1, 2, 4, 5, 7, 8, 33]);
         // Often with several tokens for each expert, for which GPUs have kernels of their own.
         let (count, tokens) = if round % 8 == 7 { (8, 33) } else { (count, tokens) };
         // More than a block of the kernel that joins them has warps, now and then.
         let most = if rng.chance(0.4) { count.min(11) } else { rng.between(1, count.min(8)) };
-        let (precision, top_k) = (suite.precision(round), most);
+        let precision = suite.precision(round);
+        let top_k = most;
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][rng.below(3)];
         let (groups, top_groups) = groups(rng, count, top_k);
         let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };

@@ -62,7 +62,8 @@ impl Case {
         let layout = Layout::new(rng, spec, lengths);
         let mut tokens = layout.tokens();
         tokens.insert(rng.below(tokens.len()), (u32::MAX, 3));
-        let (heads, count) = (rng.pick(&[1, 3, 4, 16, 20]), tokens.len());
+        let heads = rng.pick(&[1, 3, 4, 16, 20]);
+        let count = tokens.len();
         let pairs = rng.pick(&[Some(rotated / 2), Some(rotated / 2), Some(rotated / 4), None]);
         let matrix = |rng: &mut Rng, inputs: usize| {
             let format = if inputs.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
@@ -93,7 +94,8 @@ impl Case {
     fn run(&self, b: &Backend, at_once: bool, is_named: bool) -> Found {
         let Self { heads, latent, rotated, plain, .. } = *self;
         let (tokens, key_width, of_heads) = (self.tokens.len(), latent + rotated, self.tokens.len() * heads);
-        let (placement, mut cache) = (self.layout.placement(b, &self.tokens), (self.used_cache)(b));
+        let placement = self.layout.placement(b, &self.tokens);
+        let mut cache = (self.used_cache)(b);
         let norm = buffer(b, &self.norm);
         let rotary = self.frequencies.as_ref().map(|frequencies| Rotary {
             style: self.style,
@@ -111,7 +113,9 @@ impl Case {
             b.name_readers(&mut act, &readers);
         }
         let queries = queries.view_mut(tokens, heads * (plain + rotated)).expect("all of them");
-        let (rows, to, cache) = (rows.view_mut(), of_rotated.view_mut(), &mut cache);
+        let rows = rows.view_mut();
+        let to = of_rotated.view_mut();
+        let cache = &mut cache;
         let call = LatentWrite {
             rows,
             queries,
@@ -150,7 +154,8 @@ impl Case {
             Parameters { heads, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
         // Queries that need no preparation.
         let q: Vec<f32> = self.queries.iter().copied().cycle().take(of_heads * (latent + rotated)).collect();
-        let (q, mut out) = (buffer(b, &q), buffer(b, &vec![f32::NAN; of_heads * latent]));
+        let q = buffer(b, &q);
+        let mut out = buffer(b, &vec![f32::NAN; of_heads * latent]);
         let q = q.view(tokens, heads * (latent + rotated)).expect("all of them");
         let options = parameters.attention(latent + rotated, None);
         let mut act = b.alloc_act(Precision::Fast, of_heads + 1, latent).expect("alloc_act");
@@ -181,13 +186,15 @@ impl Case {
 fn by_parts(b: &Backend, call: LatentWrite) {
     let LatentWrite { mut rows, mut queries, heads, norm, eps, rotary, cache, placement, plain, rotated } = call;
     let (tokens, row, latent) = (rows.rows(), rows.cols(), norm.len());
-    let (width, turned) = (queries.cols() / heads, row - latent);
+    let width = queries.cols() / heads;
+    let turned = row - latent;
     b.run(QkNorm { x: rows.reborrow().columns(0..latent).expect("within"), weight: norm, eps }).expect("qk_norm");
     if let Some(rotary) = rotary {
         let positions = placement.positions.view(tokens, 1).expect("one for each token");
         let x = rows.reborrow().columns(latent..row).expect("within");
         b.run(Rope { x, head_width: turned, first: 0, positions, rotary }).expect("rope");
-        let (x, first) = (queries.reborrow(), width - turned);
+        let x = queries.reborrow();
+        let first = width - turned;
         b.run(Rope { x, head_width: width, first, positions, rotary }).expect("rope");
     }
     b.run(KvWrite { cache, k: rows.as_view(), v: None, placement }).expect("kv_write");

@@ -102,7 +102,8 @@ fn placed(suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
     // On a GPU the token with bad ids gets zeros and is not cached; the first token is computed.
     if found_late(b, kind) && placement.table_rows > 0 {
         let (k, v, q) = (ones(b, 2, 16), ones(b, 2, 8), ones(b, 2, 32));
-        let (mut cache, mut out) = (cache(b), Guarded::<f32>::poisoned(b, 2, 16, Guard::ODD));
+        let mut cache = cache(b);
+        let mut out = Guarded::<f32>::poisoned(b, 2, 16, Guard::ODD);
         let result = b.run(KvWrite { cache: &mut cache, k: k.view(), v: Some(v.view()), placement });
         expect(suite, case, kind, result);
         let result = b.run(Attention { q: q.view(), cache: &cache, placement, options: plain(), out: out.view_mut() });

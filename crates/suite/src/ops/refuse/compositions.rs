@@ -36,11 +36,15 @@ pub(super) fn assert_empty(b: &Backend, case: &str, kind: Kind, act: &Act) {
 
 /// [`GateUpAct`].
 fn dense(suite: &Suite) {
-    let (b, Weights { matrix, pair, pairs, .. }) = (suite.backend(), &Weights::new(suite));
+    let b = suite.backend();
+    let Weights { matrix, pair, pairs, .. } = &Weights::new(suite);
     let Operands { act: x, narrow, bias: long } = &Operands::new(suite, Precision::Fast);
-    let (plain, bad) = (Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 });
+    let plain = Activation::SwiGlu;
+    let bad = Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 };
     let refused = |case: &str, kind, weight: &Weight, x: &Act, bias: Option<&Buffer<f32>>, activation, h, act| {
-        let (case, mut h, mut act) = (&format!("gate_up_act: {case}"), poisoned(b, h), empty(b, act));
+        let case = &format!("gate_up_act: {case}");
+        let mut h = poisoned(b, h);
+        let mut act = empty(b, act);
         let gate_up = GateUp { weight, x, bias: bias.map(|bias| [bias; 2]), activation, h: h.view_mut() };
         expect(suite, case, kind, b.run(GateUpAct { gate_up, act: &mut act }));
         assert_refused(b, case, kind, &h);
@@ -58,13 +62,17 @@ fn dense(suite: &Suite) {
 
 /// [`MoeGateUpAct`].
 fn of_experts(suite: &Suite) {
-    let (b, groups) = (suite.backend(), &groups(suite.backend()));
+    let b = suite.backend();
+    let groups = &groups(suite.backend());
     let ExpertOperands { matrix, pair, act: x, five, narrow, .. } = &ExpertOperands::new(suite);
-    let (plain, bad) = (Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 });
+    let plain = Activation::SwiGlu;
+    let bad = Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 };
     let short = buffer(b, &[0.0; 59]);
     let refused =
         |case: &str, kind, weight: &Weight, x: &Act, top_k, bias: Option<&Buffer<f32>>, activation, h, act| {
-            let (case, mut h, mut act) = (&format!("moe_gate_up_act: {case}"), poisoned(b, h), empty(b, act));
+            let case = &format!("moe_gate_up_act: {case}");
+            let mut h = poisoned(b, h);
+            let mut act = empty(b, act);
             let bias = bias.map(|bias| [bias; 2]);
             let gate_up = MoeGateUp { weight, x, groups, top_k, bias, activation, h: h.view_mut() };
             expect(suite, case, kind, b.run(MoeGateUpAct { gate_up, act: &mut act }));
@@ -87,7 +95,8 @@ fn routing(suite: &Suite) {
     let b = suite.backend();
     let refused = |case: &str, kind, experts: usize, top_k, bias: usize, columns, of: usize, room: usize| {
         let case = &format!("route_and_group: {case}");
-        let (logits, bias) = (ones(b, 2, experts), buffer(b, &vec![0.0; bias]));
+        let logits = ones(b, 2, experts);
+        let bias = buffer(b, &vec![0.0; bias]);
         let mut ids = Guarded::<u32>::poisoned(b, 2, columns, Guard::ODD);
         let mut weights = poisoned(b, (2, columns));
         let mut groups = b.alloc_groups(of, room).expect("alloc_groups");
@@ -135,15 +144,18 @@ struct Layer<'a> {
 
 impl Layer<'_> {
     fn refused(self, suite: &Suite, case: &str, kind: Kind) {
-        let (b, case) = (suite.backend(), &format!("experts: {case}"));
+        let b = suite.backend();
+        let case = &format!("experts: {case}");
         let Self { gate_up, down, x, activation, epilogue, top_k, .. } = self;
         let [gates, downs] = self.biases.map(|len| buffer(b, &vec![0.0; len]));
-        let (gate_up_bias, down_bias) = (Some([&gates, &gates]), Some(&downs));
+        let gate_up_bias = Some([&gates, &gates]);
+        let down_bias = Some(&downs);
         let logits = ones(b, 4, self.logits);
         let mut ids = Guarded::<u32>::poisoned(b, 4, top_k, Guard::ODD);
         let [mut weights, mut h, mut out, mut y] =
             [(4, top_k), self.h, self.out, self.y].map(|shape| poisoned(b, shape));
-        let (mut groups, mut act) = (b.alloc_groups(self.of, self.room).expect("alloc_groups"), empty(b, self.act));
+        let mut groups = b.alloc_groups(self.of, self.room).expect("alloc_groups");
+        let mut act = empty(b, self.act);
         let route = Route {
             logits: logits.view(),
             routing: &Routing::softmax(top_k, true),
@@ -244,7 +256,8 @@ impl Step<'_> {
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
         let norms = self.norms(&weights);
-        let (heads, cache) = (self.options.heads, &mut cache(b));
+        let heads = self.options.heads;
+        let cache = &mut cache(b);
         expect(suite, case_of, kind, b.run(QkvWrite { qkv: qkv.view_mut(), heads, norms, rotary, cache, placement }));
         let unchanged = qkv.read(b).iter().all(|&x| x == 1.0);
         assert!(found_late(b, kind) || unchanged, "{case_of}: a refused call changed queries, keys or values");
@@ -253,13 +266,17 @@ impl Step<'_> {
 
     /// [`Attend`].
     fn attend_refused(self, suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
-        let (b, case) = (suite.backend(), &format!("attend: {case}"));
-        let (mut qkv, mut out, mut act) = (ones(b, 2, self.qkv), poisoned(b, self.out), empty(b, self.act));
+        let b = suite.backend();
+        let case = &format!("attend: {case}");
+        let mut qkv = ones(b, 2, self.qkv);
+        let mut out = poisoned(b, self.out);
+        let mut act = empty(b, self.act);
         let frequencies = buffer(b, &vec![0.5; self.frequencies]);
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
         let norms = self.norms(&weights);
-        let (options, cache) = (self.options, &mut cache(b));
+        let options = self.options;
+        let cache = &mut cache(b);
         let (qkv, y) = (qkv.view_mut(), out.view_mut());
         let call = Attend { qkv, norms, rotary, cache, placement, options, out: y, act: &mut act };
         expect(suite, case, kind, b.run(call));
@@ -269,9 +286,13 @@ impl Step<'_> {
 
     /// [`AttentionAct`], and [`Attend`] whose part it is.
     fn act_refused(self, suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
-        let (b, case_of) = (suite.backend(), &format!("attention_act: {case}"));
-        let (q, mut out, mut act) = (ones(b, 2, 8 * self.options.heads), poisoned(b, self.out), empty(b, self.act));
-        let (options, cache) = (self.options, &cache(b));
+        let b = suite.backend();
+        let case_of = &format!("attention_act: {case}");
+        let q = ones(b, 2, 8 * self.options.heads);
+        let mut out = poisoned(b, self.out);
+        let mut act = empty(b, self.act);
+        let options = self.options;
+        let cache = &cache(b);
         let attention = Attention { q: q.view(), cache, placement, options, out: out.view_mut() };
         expect(suite, case_of, kind, b.run(AttentionAct { attention, act: &mut act, by_head: false }));
         assert_refused(b, case_of, kind, &out);

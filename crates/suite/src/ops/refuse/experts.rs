@@ -99,7 +99,8 @@ pub(super) struct Operands {
 
 impl Operands {
     pub(super) fn new(suite: &Suite) -> Self {
-        let (b, rng) = (suite.backend(), &mut suite.rng("refuse experts"));
+        let b = suite.backend();
+        let rng = &mut suite.rng("refuse experts");
         let [three, four] = [3, 4].map(|experts| tensor(rng, Format::Q8_0, experts, 20, 64));
         let prepare = |tensors: &[TensorView], role| b.prepare(tensors, role).expect("prepare");
         let [act, five, narrow] =
@@ -138,7 +139,8 @@ fn products(suite: &Suite, groups: &Groups) {
 fn gated(suite: &Suite, groups: &Groups) {
     let Operands { matrix, pair, act, five, .. } = &Operands::new(suite);
     let bias = buffer(suite.backend(), &[0.0; 59]);
-    let (plain, endless) = (Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 });
+    let plain = Activation::SwiGlu;
+    let endless = Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 };
     let gate_up = |case: &str, kind, weight: &Weight, x: &Act, bias: Option<[&Buffer<f32>; 2]>, activation, shape| {
         refused(suite, case, kind, shape, |b, h| {
             b.run(MoeGateUp { weight, x, groups, top_k: 2, bias, activation, h: h.view_mut() })

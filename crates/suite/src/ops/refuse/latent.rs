@@ -34,14 +34,16 @@ const STEP: Step = Step {
 
 impl Step {
     fn refused(self, suite: &Suite, case: &str, kind: Kind, placement: &Placement) {
-        let (b, case) = (suite.backend(), &format!("latent_write: {case}"));
-        let (mut rows, (count, columns)) = (ones(b, self.rows.0, self.rows.1), self.queries);
+        let b = suite.backend();
+        let case = &format!("latent_write: {case}");
+        let mut rows = ones(b, self.rows.0, self.rows.1);
+        let (count, columns) = self.queries;
         let mut queries = buffer(b, &vec![1.0; count * columns]);
         let norm = &buffer(b, &vec![1.0; self.norm]);
         let rotary =
             &Rotary { style: RopeStyle::Halves, frequencies: buffer(b, &vec![0.5; self.frequencies]), magnitude: 1.0 };
-        let (mut plain, mut rotated) =
-            (empty(b, self.plain), Guarded::poisoned(b, self.rotated.0, self.rotated.1, Guard::ODD));
+        let mut plain = empty(b, self.plain);
+        let mut rotated = Guarded::poisoned(b, self.rotated.0, self.rotated.1, Guard::ODD);
         let cache = &mut b.alloc_kv(self.spec, 4).expect("alloc_kv");
         let call = LatentWrite {
             rows: rows.view_mut(),
@@ -86,9 +88,11 @@ pub(super) fn latent(suite: &Suite) {
     ] {
         call.refused(suite, case, kind, good);
     }
-    let (q, mut out, mut act) = (ones(b, 2, 24), Guarded::poisoned(b, 2, 16, Guard::ODD), empty(b, (4, 8)));
-    let (cache, options) =
-        (&b.alloc_kv(STEP.spec, 4).expect("alloc_kv"), AttentionOptions::new(2, 1.0, Precision::Exact));
+    let q = ones(b, 2, 24);
+    let mut out = Guarded::poisoned(b, 2, 16, Guard::ODD);
+    let mut act = empty(b, (4, 8));
+    let cache = &b.alloc_kv(STEP.spec, 4).expect("alloc_kv");
+    let options = AttentionOptions::new(2, 1.0, Precision::Exact);
     let attention = Attention { q: q.view(), cache, placement: good, options, out: out.view_mut() };
     let case = "attention_act: rows by head that are not adjacent";
     expect(suite, case, Kind::View, b.run(AttentionAct { attention, act: &mut act, by_head: true }));

@@ -25,7 +25,8 @@ pub fn matrices(suite: &Suite) {
 }
 
 fn prepare(suite: &Suite) {
-    let (b, rng) = (suite.backend(), &mut suite.rng("refuse"));
+    let b = suite.backend();
+    let rng = &mut suite.rng("refuse");
     let prepare = |tensors: &[TensorView], role| b.prepare(tensors, role);
     let dense = tensor(rng, Format::Q8_0, 1, 20, 64);
     let other = tensor(rng, Format::Q8_0, 1, 20, 32);
@@ -85,14 +86,16 @@ pub(super) struct Operands {
 
 impl Operands {
     pub(super) fn new(suite: &Suite, precision: Precision) -> Self {
-        let (b, rng) = (suite.backend(), &mut suite.rng("refuse operands"));
+        let b = suite.backend();
+        let rng = &mut suite.rng("refuse operands");
         let [act, narrow] = [64, 32].map(|cols| activations(b, precision, &rng.normals(4 * cols), 4, cols));
         Self { act, narrow, bias: buffer(b, &rng.normals(21)) }
     }
 }
 
 fn matmul(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Operands) {
-    let (b, Weights { matrix, table, experts, foreign, .. }) = (suite.backend(), weights);
+    let b = suite.backend();
+    let Weights { matrix, table, experts, foreign, .. } = weights;
     refused(suite, "matmul: rows", Kind::Shape, (5, 20), |b, y| b.run(Matmul::new(matrix, act, y.view_mut())));
     refused(suite, "matmul: columns", Kind::Shape, (4, 19), |b, y| b.run(Matmul::new(matrix, act, y.view_mut())));
     refused(suite, "matmul: inputs", Kind::Shape, (4, 20), |b, y| b.run(Matmul::new(matrix, narrow, y.view_mut())));
@@ -122,7 +125,8 @@ fn matmul_rows(suite: &Suite, Weights { matrix, .. }: &Weights, Operands { act, 
 }
 
 fn gate_up(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Operands) {
-    let (b, Weights { matrix, pair, pairs, .. }) = (suite.backend(), weights);
+    let b = suite.backend();
+    let Weights { matrix, pair, pairs, .. } = weights;
     let gate_up = |w, x, h: &mut Guarded<f32>| {
         b.run(GateUp { weight: w, x, bias: None, activation: Activation::SwiGlu, h: h.view_mut() })
     };

@@ -19,7 +19,9 @@ fn add_norm(suite: &Suite) {
     let x = ones(b, 3, 64);
     let refused = |case: &str, kind, weight: usize, [scale, factor]: [f32; 2], out: Shape, shape: Shape| {
         let case = &format!("add_norm: {case}");
-        let (weight, mut out, mut y) = (buffer(b, &vec![1.0; weight]), poisoned(b, out), poisoned(b, shape));
+        let weight = buffer(b, &vec![1.0; weight]);
+        let mut out = poisoned(b, out);
+        let mut y = poisoned(b, shape);
         let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
         expect(suite, case, kind, b.run(AddNorm { norm, scale, factor, y: y.view_mut() }));
         [&out, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
@@ -39,14 +41,18 @@ fn prepared(suite: &Suite) {
     let refused = |case: &str, kind, weights: [usize; 2], eps: f32, scale: f32, y: Shape, act: Shape| {
         let case = &format!("add_norm_act: {case}");
         let [weight, of_sum] = weights.map(|len| buffer(b, &vec![1.0; len]));
-        let (mut out, mut y, mut act) = (poisoned(b, (3, 64)), poisoned(b, y), empty(b, act));
+        let mut out = poisoned(b, (3, 64));
+        let mut y = poisoned(b, y);
+        let mut act = empty(b, act);
         let norm = RmsNorm { x: x.view(), weight: &weight, eps: 1e-6, out: out.view_mut() };
         let sum = AddNorm { norm, scale, factor: 1.0, y: y.view_mut() };
         expect(suite, case, kind, b.run(AddNormAct { sum, next: Some((&of_sum, eps)), act: &mut act }));
         [&out, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
         assert_empty(b, case, kind, &act);
     };
-    let (weights, eps, shape) = ([64; 2], 1e-6, (3, 64));
+    let weights = [64; 2];
+    let eps = 1e-6;
+    let shape = (3, 64);
     refused("weight", Kind::Shape, [63, 64], eps, 1.0, shape, shape);
     refused("the sum's weight", Kind::Shape, [64, 63], eps, 1.0, shape, shape);
     refused("the sum's epsilon", Kind::Range, weights, f32::NAN, 1.0, shape, shape);
@@ -55,7 +61,9 @@ fn prepared(suite: &Suite) {
     refused("activations", Kind::Shape, weights, eps, 1.0, shape, (2, 64));
 
     let refused = |case: &str, rows: Shape, act: Shape, gate: &Guarded<f32>| {
-        let (case, mut out, mut act) = (&format!("multiply_act: {case}"), poisoned(b, rows), empty(b, act));
+        let case = &format!("multiply_act: {case}");
+        let mut out = poisoned(b, rows);
+        let mut act = empty(b, act);
         let multiply = Multiply { x: x.view(), gate: gate.view(), kind: GateKind::Gelu, out: out.view_mut() };
         expect(suite, case, Kind::Shape, b.run(MultiplyAct { multiply, act: &mut act }));
         out.assert_untouched(b, case);
@@ -83,7 +91,10 @@ fn add_norms(suite: &Suite) {
             expect(suite, case, kind, b.run(call));
             [&sum, &normed, &y].into_iter().for_each(|out| out.assert_untouched(b, case));
         };
-    let (weights, eps, by, rows) = ([64; 3], [1e-6; 3], [1.0; 2], [(3, 64); 3]);
+    let weights = [64; 3];
+    let eps = [1e-6; 3];
+    let by = [1.0; 2];
+    let rows = [(3, 64); 3];
     for (i, part) in ["first", "second", "sum's"].into_iter().enumerate() {
         let with = |of: [usize; 3], n| std::array::from_fn(|at| if at == i { n } else { of[at] });
         refused(&format!("{part} weight"), Kind::Shape, with(weights, 63), eps, by, rows);
@@ -115,7 +126,8 @@ impl Norm {
     /// Runs the composition with a product if there is a matrix.
     fn refused(self, suite: &Suite, case: &str, kind: Kind, matrix: Option<&Weight>) {
         let b = suite.backend();
-        let (x, weight) = (ones(b, 3, 64), buffer(b, &vec![1.0; self.weight]));
+        let x = ones(b, 3, 64);
+        let weight = buffer(b, &vec![1.0; self.weight]);
         let (mut out, mut y) = (poisoned(b, self.out), poisoned(b, self.y));
         let mut acts = self.acts.map(|shape| empty(b, shape));
         let [first, second] = &mut acts;
@@ -124,7 +136,9 @@ impl Norm {
         let result = match matrix {
             None => b.run(NormAct { norm, acts: [Some(first), Some(second)] }),
             Some(weight) => {
-                let (bias, other, y) = (Some(&bias), Some(second), y.view_mut());
+                let bias = Some(&bias);
+                let other = Some(second);
+                let y = y.view_mut();
                 b.run(NormMatmul { norm, act: first, other, weight, bias, y })
             }
         };
@@ -136,7 +150,8 @@ impl Norm {
 
 /// [`NormAct`] and [`NormMatmul`].
 fn norms(suite: &Suite) {
-    let (good, Weights { matrix, table, experts, foreign, .. }) = (Norm::GOOD, &Weights::new(suite));
+    let good = Norm::GOOD;
+    let Weights { matrix, table, experts, foreign, .. } = &Weights::new(suite);
     for (case, kind, call) in [
         ("weight", Kind::Shape, Norm { weight: 63, ..good }),
         ("epsilon", Kind::Range, Norm { eps: f32::NAN, ..good }),
