@@ -34,7 +34,7 @@ pub(crate) fn model(
 ) -> Result<Arc<Model>, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
     let placed = place(&file, &device, limits, log)?;
-    load(file, placed, &device, log, &Beside::default())
+    load(file, placed, &device, log, &OtherModels::default())
 }
 
 /// Opens the device, reads the model, and places its experts if it does not fit. Says what the user did not ask for.
@@ -54,11 +54,11 @@ fn place(file: &GgufFile, device: &DeviceArgs, limits: Limits, log: &Verbosity) 
     Ok(placed)
 }
 
-/// A load next to other models.
+/// Models that stay loaded while one is loaded.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Beside {
-    /// The memory of the other models.
-    pub(crate) others: Memory,
+pub(crate) struct OtherModels {
+    /// Their memory.
+    pub(crate) memory: Memory,
     /// Whether the default context is independent of the free memory: other models can be unloaded.
     pub(crate) keeps_context: bool,
     pub(crate) progress: LoadProgress,
@@ -84,7 +84,7 @@ impl Memory {
     }
 
     /// Refuses a model next to others if together they have more than `--cpu-memory`.
-    fn check_next_to(&self, others: &Memory, device: &DeviceArgs) -> Result<(), Failure> {
+    fn check_alongside(&self, others: &Memory, device: &DeviceArgs) -> Result<(), Failure> {
         match device.cpu_memory {
             Some(most) if others.all > 0 && self.plus(*others).all > most => {
                 let [own, others, most] = [self.all, others.all, most].map(console::bytes);
@@ -101,8 +101,8 @@ impl Memory {
 pub(crate) type Loaded = (Arc<Model>, Limits, Memory);
 
 /// The same as [`model`] next to other models, with the tokens of a batch that suit the model if the limits have 0.
-pub(crate) fn next_to(
-    beside: &Beside,
+pub(crate) fn load_alongside(
+    others: &OtherModels,
     source: Source,
     device: &DeviceArgs,
     limits: Limits,
@@ -115,12 +115,12 @@ pub(crate) fn next_to(
     let plan = planned(&limits)?;
     let most = plan.trained.min(DEFAULT_CONTEXT).min(plan.short_factors.unwrap_or(usize::MAX));
     let most = most.min(limits.kv_tokens.unwrap_or(usize::MAX));
-    let context = limits.context.or(beside.keeps_context.then_some(most));
+    let context = limits.context.or(others.keeps_context.then_some(most));
     let limits = Limits { context, ..limits };
     let memory = Memory::of(&planned(&limits)?, &placed.backend);
-    memory.check_next_to(&beside.others, &device)?;
+    memory.check_alongside(&others.memory, &device)?;
     placed.limits = limits;
-    Ok((load(file, placed, &device, log, beside)?, limits, memory))
+    Ok((load(file, placed, &device, log, others)?, limits, memory))
 }
 
 /// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
@@ -133,7 +133,7 @@ pub(crate) fn with_usual_batch(
     let (file, device) = with_heads(source.open(log)?, device, log)?;
     let placed = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
     let limits = placed.limits;
-    Ok((load(file, placed, &device, log, &Beside::default())?, limits))
+    Ok((load(file, placed, &device, log, &OtherModels::default())?, limits))
 }
 
 /// The model with the prediction heads of the draft model, if that file has nothing else.
@@ -169,7 +169,7 @@ fn on_device(
 ) -> Result<Arc<Model>, Failure> {
     let options = device.load_options()?;
     let info = kind::info_for(&file, &options)?;
-    load(file, Placed::on(backend, info, options, limits), device, log, &Beside::default())
+    load(file, Placed::on(backend, info, options, limits), device, log, &OtherModels::default())
 }
 
 fn load(
@@ -177,22 +177,22 @@ fn load(
     mut placed: Placed,
     device: &DeviceArgs,
     log: &Verbosity,
-    beside: &Beside,
+    others: &OtherModels,
 ) -> Result<Arc<Model>, Failure> {
     let limits = placed.limits;
     let mut plan = Plan::new(&placed.info, &limits, placed.options.precision, &placed.backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     if log.verbose && plan.streamed > 0 {
-        tell_expected_of_file(&file, &placed.info, &plan, device, log)?;
+        log_disk_estimate(&file, &placed.info, &plan, device, log)?;
     } else if log.verbose && plan.slots > 0 {
-        tell_expected(&file, &placed.info, &plan, &placed.backend, device, log)?;
+        log_slot_estimate(&file, &placed.info, &plan, &placed.backend, device, log)?;
     }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     // On a GPU nothing is mapped.
-    plan.available = plan.available.map(|free| free.saturating_sub(beside.others.mapped));
+    plan.available = plan.available.map(|free| free.saturating_sub(others.memory.mapped));
     plan.check()?;
     let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
-    let (progress, report) = (bar.clone(), beside.progress.clone());
+    let (progress, report) = (bar.clone(), others.progress.clone());
     placed.options.progress = Some(Box::new(move |p| {
         report.set(p.done, p.total);
         progress.set_length(p.total);
@@ -214,8 +214,8 @@ fn load(
     Ok(model)
 }
 
-/// Writes what to expect of slots for experts, by rates that are measured now.
-fn tell_expected(
+/// Logs the speed that slots for experts allow, by rates that are measured now.
+fn log_slot_estimate(
     file: &GgufFile,
     info: &ModelInfo,
     plan: &Plan,
@@ -233,8 +233,8 @@ fn tell_expected(
     Ok(())
 }
 
-/// Writes what to expect of experts in the model's file, by rates that are measured now.
-fn tell_expected_of_file(
+/// Logs the speed that experts in the model's file allow, by rates that are measured now.
+fn log_disk_estimate(
     file: &GgufFile,
     info: &ModelInfo,
     plan: &Plan,

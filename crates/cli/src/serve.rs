@@ -1,10 +1,10 @@
 //! `serve`: an HTTP server for models. `models` loads them, `keys` has those who may ask, `sockets` and `tls` where and
-//! how it listens, `kv_events` what it publishes, `hangup` reads files again.
+//! how it listens, `kv_events` what it publishes, `reload` reads files again.
 
-mod hangup;
 mod keys;
 mod kv_events;
 mod models;
+mod reload;
 mod sockets;
 mod tls;
 
@@ -163,7 +163,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let runtime = runtime()?;
     let (sockets, certificate) = runtime.block_on(args.sockets.listen(unprotected))?;
     let reloads = args.keys.has_file() || certificate.is_some() || log_file.is_some();
-    let hangup = reloads.then(hangup::on_hangup).transpose()?;
+    let hangup = reloads.then(reload::on_hangup).transpose()?;
     let interrupt = if reloads { Interrupt::watch_but_hangup()? } else { Interrupt::watch()? };
     let loading = {
         let _within = runtime.enter();
@@ -261,7 +261,7 @@ async fn serve(
     args.sockets.note(&server, !args.no_page);
     console::note(format_args!("ready; Ctrl-C ends the server"));
     let keys = server.keys();
-    let reload = hangup::reload(hangup, || {
+    let reload = reload::reload(hangup, || {
         if args.keys.has_file() {
             args.keys.reload(&keys, args.log);
         }

@@ -161,22 +161,22 @@ impl Worker {
             if self.is_idle() {
                 self.shares.clear();
                 match inbox.recv() {
-                    Ok(order) => self.obey(order),
+                    Ok(order) => self.handle(order),
                     Err(_) => return,
                 }
             }
-            inbox.try_iter().for_each(|order| self.obey(order));
+            inbox.try_iter().for_each(|order| self.handle(order));
             if self.is_idle() {
                 self.report();
                 continue;
             }
             if let Err(error) = self.step() {
-                return self.break_down(error, inbox);
+                return self.shut_down_after_device_error(error, inbox);
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle(&mut self, order: Order) {
         match order {
             Order::Run(job) => self.arrive(*job),
             Order::EvictPrefixes(tenant) => self.runner.evict_tenant(tenant),
@@ -196,7 +196,7 @@ impl Worker {
         let started_at = Instant::now();
         self.times = Times::default();
         self.remove_cancelled();
-        self.turn_away();
+        self.reject_waiting();
         let current = match self.in_flight.take() {
             Some(step) => Some(step),
             None => self.schedule_and_submit()?,

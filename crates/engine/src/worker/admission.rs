@@ -95,7 +95,7 @@ impl Worker {
 
     /// While the engine drains, rejects jobs that only wait, unless a sequence and blocks are free: then the next job
     /// starts at once.
-    pub(super) fn turn_away(&mut self) {
+    pub(super) fn reject_waiting(&mut self) {
         if !self.draining.load(Ordering::Relaxed) {
             return;
         }

@@ -37,7 +37,7 @@ impl Worker {
     }
 
     /// Ends all jobs, and with them the engine: the device has failed.
-    pub(super) fn break_down(mut self, error: Error, inbox: &Receiver<Order>) {
+    pub(super) fn shut_down_after_device_error(mut self, error: Error, inbox: &Receiver<Order>) {
         tracing::error!(%error, "the device has failed");
         let error = Arc::new(error);
         // Set before the jobs end, so that retried requests are refused.
