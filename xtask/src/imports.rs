@@ -31,11 +31,7 @@ const OTHERS: usize = 10;
 
 /// The `mod.rs` that define items next to modules. All others are only an index, so that modules below them can import
 /// types without a circle.
-const NOT_ONLY_INDEX: [&str; 26] = [
-    "cli/src/config/mod.rs",
-    "cli/src/doctor/mod.rs",
-    "cli/src/hub/mod.rs",
-    "conformance/src/fault_injection/mod.rs",
+const NOT_ONLY_INDEX: [&str; 22] = [
     "convert/src/mlx_folder/mod.rs",
     "convert/src/packed/mod.rs",
     "convert/src/quantize/mod.rs",

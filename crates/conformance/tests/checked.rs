@@ -1,7 +1,7 @@
 //! Kernels of both GPUs in the simulator's checked mode, which looks at every access: bounds, alignment, races,
 //! barriers. A fault is an error of the operation that launched the kernel.
 //!
-//! It is slow, so a run has one in so many of the op suite's cases, others each time. All of them:
+//! It is slow, so a run has one in N of the op suite's cases, others each time. All of them:
 //! `cargo test --release -p gristmill-conformance --test checked -- --ignored`.
 #![cfg(all(target_arch = "x86_64", unix))]
 

@@ -59,7 +59,7 @@ fn runner_of(file: GgufFile, backend: Backend) -> Runner {
     Runner::new(model, limits).unwrap()
 }
 
-/// Reads a text in parts of so many tokens, and checks the logits of its drafts.
+/// Reads a text in parts of this number of tokens, and checks the logits of its drafts.
 fn check(runner: &mut Runner, text: &Text, part: usize, tolerance: f64) {
     let sequence = runner.open_sequence().unwrap();
     for tokens in text.tokens[..text.tokens.len() - 1].chunks(part) {

@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// Σ(decode(encode(x)) − x)² / Σx² over standard-normal values: so many that the result of Q4_0, of which 64 K values
+/// Σ(decode(encode(x)) − x)² / Σx² over standard-normal values: enough that the result of Q4_0, of which 64 K values
 /// differ by 1.5% from run to run, is 4 standard deviations below the stated one. Encoders that only serve tests search
 /// slowly and get fewer values; their statements leave 5%.
 fn nmse(format: Format, seed: u64) -> f64 {

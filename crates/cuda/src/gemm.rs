@@ -44,7 +44,7 @@ shared_struct! {
     }
 }
 
-/// Activations in bfloat16, `stride` bytes from a row to the next, as a matrix that is read in tiles of so many rows.
+/// Activations in bfloat16, `stride` bytes from a row to the next, as a matrix that is read in tiles of this number of rows.
 fn tiles_of(x: Arg, [cols, rows]: [usize; 2], stride: usize, tile_rows: u32) -> Arg {
     let Arg::Buffer { region, offset, .. } = x else { return Arg::Null };
     let columns = cols.next_multiple_of(ACT_BLOCK);

@@ -16,7 +16,7 @@ const MAX_COLUMNS: usize = 1 << 27;
 const MAX_HEADS: usize = 65_535;
 
 shared_fields! {
-    /// The fields that every `AttentionParams` starts with. A softcap, a window or a temperature's length of 0 is none.
+    /// The fields that every `AttentionParams` starts with. A softcap, a window or a temperature's length of 0 means that there is none.
     pub struct AttentionSizes {
         q_stride: u64,
         /// Elements from a row of the output to the next.

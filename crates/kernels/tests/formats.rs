@@ -49,7 +49,7 @@ fn names_numbers_and_sizes_are_those_of_gguf_and_ik_llama() {
     }
 }
 
-/// Compares what `decode` gives for the parts of a golden file, each of so many bytes and elements.
+/// Compares what `decode` gives for the parts of a golden file, each of this number of bytes and elements.
 fn check_decoding(file: &str, bytes: usize, elements: usize, decode: impl Fn(&[u8], &mut [f32])) {
     let data = std::fs::read(golden(file)).unwrap();
     let count = data.len() / (bytes + 4 * elements);

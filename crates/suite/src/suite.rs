@@ -187,7 +187,7 @@ impl Suite {
         self.precisions[turn % self.precisions.len()]
     }
 
-    /// The cases that are run: all of them, or by chance one in so many, but at least one.
+    /// The cases that are run: all of them, or by chance one in N, but at least one.
     pub fn some<T>(&self, part: &str, cases: impl IntoIterator<Item = T>) -> Vec<T> {
         let rng = &mut self.rng(&format!("some of {part}"));
         let mut cases: Vec<T> = cases.into_iter().collect();

@@ -10,7 +10,7 @@ use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 use gristmill_suite::Extent;
 
-use super::Checks;
+use super::checks::Checks;
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
 use super::ops;
@@ -113,7 +113,7 @@ pub(super) fn device(
     findings: &mut Findings,
 ) -> Result<(), Failure> {
     match checks.extent {
-        Extent::All => super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?,
+        Extent::All => super::checks::compile(name, &units::all(), |unit| device.prepare(unit), findings)?,
         Extent::Quick => ops::compile(name, device, checks, findings)?,
     }
     if let Some(notice) = device.notice() {

@@ -3,7 +3,7 @@
 use gristmill_metal::{MetalDevice, Options, driver, units};
 use gristmill_suite::Extent;
 
-use super::Checks;
+use super::checks::Checks;
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
 use super::ops;
@@ -44,7 +44,7 @@ fn device(
     findings.add(Verdict::Good, name, found)?;
     // Otherwise each is compiled at its first launch, which takes Metal little time.
     if checks.extent == Extent::All {
-        super::compile(name, &units::all(), |unit| device.prepare(unit), findings)?;
+        super::checks::compile(name, &units::all(), |unit| device.prepare(unit), findings)?;
     }
     let make = |_| device.backend(Options::default());
     match ops::all(name, &make, checks, findings)? {

@@ -9,7 +9,7 @@ use gristmill_suite::ops::ALL;
 use gristmill_suite::run_dry;
 use gristmill_suite::suite::{Make, Worst};
 
-use super::Checks;
+use super::checks::Checks;
 use super::finding::Findings;
 use crate::console;
 use crate::failure::Failure;

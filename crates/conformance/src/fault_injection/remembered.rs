@@ -1,7 +1,7 @@
 //! A file with cases of earlier runs and the sources that they ran, because the search for such cases takes longest.
 //! They are only hints: each case is run again before it counts.
 
-use super::{Cases, Only, Seen};
+use super::cases::{Cases, Only, Seen};
 use gpu_sim::Language;
 use gristmill_cuda::family::Family;
 use gristmill_kernels::act::Precision;

@@ -40,7 +40,7 @@ impl Pinned {
 
     pub(super) fn zeroed(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         let pinned = Self::new(context, bytes)?;
-        // SAFETY: the memory was allocated with so many bytes, and nothing else has its address yet.
+        // SAFETY: the memory was allocated with this number of bytes, and nothing else has its address yet.
         unsafe { pinned.memory.write_bytes(0, bytes) };
         Ok(pinned)
     }

@@ -38,7 +38,7 @@ fn numbers(text: &str) -> Vec<(f64, usize)> {
     words.filter_map(number).collect()
 }
 
-/// Whether one of these numbers rounds to a number with so many decimals.
+/// Whether one of these numbers rounds to a number with this number of decimals.
 fn is_rounded_from(number: (f64, usize), sources: &[(f64, usize)]) -> bool {
     let scale = 10_f64.powi(i32::try_from(number.1).unwrap_or(0));
     sources.iter().any(|(source, _)| ((source * scale).round() - number.0 * scale).abs() < 0.5)

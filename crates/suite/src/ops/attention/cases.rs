@@ -91,7 +91,7 @@ fn check(suite: &Suite, cases: &Cases) {
     }
 }
 
-/// Up to so many of these lengths, of which one at most is above 100: time grows with the square of a length, and a
+/// Up to `most` of these lengths, of which at most one is above 100: time grows with the square of a length, and a
 /// second long sequence takes no path that the first does not.
 pub(in super::super) fn short_and_one_long(rng: &mut Rng, most: usize, some: &[usize]) -> Vec<usize> {
     let mut lengths: Vec<usize> = (0..rng.between(1, most)).map(|_| rng.pick(some)).collect();
