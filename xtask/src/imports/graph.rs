@@ -125,10 +125,8 @@ impl Module {
         let mut at = 0;
         while let Some(token) = tokens.get(at) {
             match token {
-                TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                    if is_test(&tokens, at + 1) {
-                        at = end_of_item(&tokens, at + 1);
-                    }
+                TokenTree::Punct(punct) if punct.as_char() == '#' && is_test(&tokens, at + 1) => {
+                    at = end_of_item(&tokens, at + 1);
                 }
                 // `$crate` in the body of a macro is of the code that the macro writes.
                 TokenTree::Punct(punct) if punct.as_char() == '$' => at = path(&tokens, at + 1).1.max(at + 1) - 1,

@@ -4,6 +4,7 @@ mod barriers;
 mod browser;
 mod checked;
 mod clients;
+mod cpu_levels;
 mod date;
 mod guides;
 mod hub;

@@ -1,5 +1,6 @@
 //! A copy of the kernels and their op suite, in which mutations are applied and reverted.
 
+use super::cpu_levels;
 use super::list::{FORMATS, Feature, Mutation};
 use super::rounds::{Sources, failed};
 use std::collections::BTreeSet;
@@ -141,8 +142,8 @@ impl ScratchTree {
     /// Builds and runs these parts of the suite, on every CPU level.
     pub(super) fn run(&self, parts: &[&str]) -> Result<Outcome, String> {
         let (formats, parts): (Vec<&str>, Vec<&str>) = parts.iter().copied().partition(|part| *part == FORMATS);
-        let levels = ["portable", "avx2", "avxvnni", "avx512"];
-        let names = parts.iter().flat_map(|part| levels.map(|level| format!("{level}::{part}"))).collect::<Vec<_>>();
+        let of_levels = |part| cpu_levels::names().map(move |level| format!("{level}::{part}"));
+        let names = parts.iter().flat_map(of_levels).collect::<Vec<_>>();
         let mut outcome = Outcome::Survived;
         if !formats.is_empty() {
             outcome = self.run_test(["gristmill-kernels", FORMATS], &[], Stdio::null())?;

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::process::Command;
 use std::time::Instant;
 
+use super::cpu_levels;
 use super::date::date_and_commit;
 use super::report;
 use crate::root;
@@ -82,8 +83,8 @@ fn error_of(line: &str) -> Option<(&str, &str, f64)> {
 
 /// A backend without what differs between runs: the simulated device's number, its order of threads.
 fn family(backend: &str) -> &str {
-    let names = ["avx2", "avx512", "avxvnni", "neon", "portable", "simulated CUDA", "simulated Metal"];
-    names.into_iter().find(|name| backend.contains(name)).unwrap_or(backend)
+    let mut names = cpu_levels::names().chain(["simulated CUDA", "simulated Metal"]);
+    names.find(|name| backend.contains(name)).unwrap_or(backend)
 }
 
 fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<String, BTreeMap<String, f64>>) -> String {
