@@ -384,8 +384,8 @@ fn files_next_to_a_model_are_named_and_only_its_projector_is_downloaded() {
     let pulled = case.run(&["pull", "org/companions-GGUF"]);
     let named = ["no language models: ", "MTP/m-Q8_0-MTP.gguf (draft model)", "m-Q4_K_M.gguf (draft model)"];
     assert!(named.iter().all(|part| pulled.err.contains(part)), "{}", pulled.err);
-    assert!(pulled.success().trim().ends_with("m-UD-Q4_K_XL.gguf"));
     assert!(!pulled.err.contains("mmproj-F16.gguf (projector)"), "{}", pulled.err);
+    assert!(pulled.success().trim().ends_with("m-UD-Q4_K_XL.gguf"));
     assert_eq!(case.hub.take().cdn.len(), 2, "the model and its projector");
     let fit = case.run(&["fit", "org/companions-GGUF", "--bandwidth", "30", "--memory", "8"]);
     assert!(fit.err.contains("imatrix_unsloth.gguf (importance matrix)"), "{}", fit.err);
