@@ -5,7 +5,9 @@ use std::fmt::{self, Display, Formatter};
 use std::io::{self, IsTerminal};
 
 use gristmill_engine::Finish;
-use gristmill_engine::{Chat, Conversation, ConverseOptions, Engine, EngineError, Grammar, Piece, ReplyParser};
+use gristmill_engine::{
+    Chat, ChatImage, Conversation, ConverseOptions, Engine, EngineError, Grammar, Piece, ReplyParser,
+};
 use gristmill_text::reply::{Joiner, ReplyEvent};
 use gristmill_text::template::{Message, Role};
 
@@ -19,18 +21,25 @@ const PLAIN: &str = "\x1b[0m";
 /// Characters of a prompt that are printed before its continuation.
 const LONGEST_ECHO: usize = 1_000;
 
+/// What is to be answered.
+pub(crate) struct Asked<'a> {
+    pub(crate) system: Option<&'a str>,
+    pub(crate) turns: &'a [Message],
+    /// The images of the turns, in their order.
+    pub(crate) images: Vec<ChatImage>,
+}
+
 /// The conversation that an answer continues.
 pub(crate) fn conversation(
     engine: &Engine,
-    system: Option<&str>,
-    turns: &[Message],
+    Asked { system, turns, images }: Asked,
     no_think: bool,
     grammar: Option<Grammar>,
 ) -> Result<Conversation, EngineError> {
     let system = system.map(|text| Message::new(Role::System, text));
     let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
     chat.thinking = no_think.then_some(false);
-    engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() })
+    engine.converse(chat, ConverseOptions { grammar, images, ..ConverseOptions::default() })
 }
 
 /// What truncated an answer.

@@ -2,24 +2,26 @@
 
 mod command;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::{Canceller, Finish, FinishReason};
-use gristmill_engine::{Engine, EngineError, Generation, GenerationOptions};
+use gristmill_engine::{ChatImage, Engine, EngineError, Generation, GenerationOptions};
 use gristmill_text::template::{Message, Role};
 use signal_hook::consts::SIGINT;
 
-use crate::answer::{self, Printer, Show};
+use crate::answer::{self, Asked, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, GenerationSettings, SamplingArgs};
 use crate::draft::Without;
 use crate::failure::Failure;
 use crate::input::Input;
+use crate::mmproj::MmprojArg;
 use crate::source::{ANSWERS, ModelArg, QuantizeArg, Source};
 use crate::template::{self, TemplateArg};
 use crate::verbosity::Verbosity;
-use crate::{console, interrupt, load, recommended, run, summary};
+use crate::{console, image, interrupt, load, recommended, run, summary};
 use command::Command;
 
 /// Chat with a model.
@@ -33,6 +35,8 @@ pub(crate) struct ChatArgs {
     model: ModelArg,
     #[command(flatten)]
     quantize: QuantizeArg,
+    #[command(flatten)]
+    mmproj: MmprojArg,
     /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
@@ -70,7 +74,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("the built-in model tells stories and cannot chat; {can} {next}")));
     }
     let drafts = args.sampling.draft.or(Without::Mtp);
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.mmproj, &args.log)?;
     let engine = template::replaced(engine, chat_template.as_deref());
     if engine.template().is_none() {
         let remedy = "pass one with --chat-template FILE, or continue a text with gristmill run --raw";
@@ -88,8 +92,20 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     }
     let (no_think, log, system) = (args.no_think, args.log, args.system.clone());
     let draft = drafts.most(engine.model());
-    let mut session =
-        Session { engine, load_time, options, draft, no_think, log, running, system, turns: vec![], last: None };
+    let mut session = Session {
+        engine,
+        load_time,
+        options,
+        draft,
+        no_think,
+        log,
+        running,
+        system,
+        turns: vec![],
+        images: vec![],
+        next: vec![],
+        last: None,
+    };
     while let Some(message) = input.next()? {
         if !session.take(&message)? {
             break;
@@ -124,6 +140,10 @@ struct Session {
     system: Option<String>,
     /// Messages after the system message: user and assistant alternate.
     turns: Vec<Message>,
+    /// The images of the turns.
+    images: Vec<ChatImage>,
+    /// The images of the next message.
+    next: Vec<ChatImage>,
     last: Option<Finish>,
 }
 
@@ -136,19 +156,44 @@ impl Session {
             Some(Command::End) => return Ok(false),
             Some(Command::Help) => console::note(format_args!("{}", command::help())),
             Some(Command::Stats) => self.stats(),
+            Some(Command::Image(path)) => self.add_image(path),
             Some(Command::Reset) => {
-                self.turns.clear();
+                self.clear();
                 console::note(format_args!("the conversation is discarded"));
             }
             Some(Command::System(text)) => {
                 self.system = Some(text.to_owned()).filter(|text| !text.is_empty());
-                self.turns.clear();
+                self.clear();
                 let what = if self.system.is_some() { "set" } else { "removed" };
                 console::note(format_args!("the system message is {what}; the conversation starts again"));
             }
             Some(Command::Unknown(name)) => console::note(format_args!("{name} is not a command; /help lists them")),
         }
         Ok(true)
+    }
+
+    fn clear(&mut self) {
+        self.turns.clear();
+        self.images.clear();
+        self.next.clear();
+    }
+
+    /// Reads an image for the next message.
+    fn add_image(&mut self, path: &str) {
+        let read = match self.engine.processor() {
+            Ok(_) if path.is_empty() => Err(Failure::new("write /image FILE")),
+            Ok(_) => image::read(Path::new(image::unquoted(path))),
+            Err(error) => Err(error.into()),
+        };
+        match read {
+            Ok(image) => {
+                let size = image.picture.size();
+                self.next.push(image);
+                let (width, height) = (size.width, size.height);
+                console::note(format_args!("the next message has this image of {width} × {height} pixels"));
+            }
+            Err(failure) => console::note(format_args!("error: {}", failure.message())),
+        }
     }
 
     fn stats(&self) {
@@ -165,11 +210,16 @@ impl Session {
 
     /// Answers a message. A refused message is removed again; the conversation continues.
     fn answer(&mut self, message: &str) -> Result<(), Failure> {
-        self.turns.push(Message::new(Role::User, message));
+        let (kept, next) = (self.images.len(), self.next.clone());
+        self.turns.push(Message { images: vec![0; next.len()], ..Message::new(Role::User, message) });
+        self.images.append(&mut self.next);
         match self.generate() {
             Ok(answer) => self.turns.push(Message::new(Role::Assistant, answer)),
             Err(AnswerError::Refused(error)) => {
                 self.turns.pop();
+                self.images.truncate(kept);
+                // A message that is shorter can be about the same images.
+                self.next = next;
                 let remedy = match error {
                     EngineError::PromptTooLong { .. } => "; /reset discards the conversation",
                     _ => "",
@@ -183,8 +233,8 @@ impl Session {
 
     /// Prints the answer as it is generated. Returns it without its thinking, because no later turn includes thinking.
     fn generate(&mut self) -> Result<String, AnswerError> {
-        let system = self.system.as_deref();
-        let conversation = answer::conversation(&self.engine, system, &self.turns, self.no_think, None)?;
+        let asked = Asked { system: self.system.as_deref(), turns: &self.turns, images: self.images.clone() };
+        let conversation = answer::conversation(&self.engine, asked, self.no_think, None)?;
         let mut request = conversation.request(GenerationOptions::default());
         self.options.apply(&mut request, self.engine.model())?;
         request.draft = self.draft;

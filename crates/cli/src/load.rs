@@ -21,6 +21,7 @@ use indicatif::ProgressBar;
 use crate::args::DeviceArgs;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
+use crate::mmproj::{MmprojArg, Projector};
 use crate::source::Source;
 use crate::verbosity::Verbosity;
 use crate::{console, kind};
@@ -34,7 +35,7 @@ pub(crate) fn model(
 ) -> Result<Arc<Model>, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
     let placed = place(&file, &device, limits, log)?;
-    load(file, placed, &device, log, &OtherModels::default())
+    load(file, None, placed, &device, log, &OtherModels::default())
 }
 
 /// Opens the device, reads the model, and places its experts if it does not fit. Says what the user did not ask for.
@@ -100,10 +101,12 @@ impl Memory {
 /// A loaded model, the limits of its engine, and its memory.
 pub(crate) type Loaded = (Arc<Model>, Limits, Memory);
 
-/// The same as [`model`] next to other models, with the tokens of a batch that suit the model if the limits have 0.
+/// The same as [`model`] next to other models, with the tokens of a batch that suit the model if the limits have 0, and
+/// with its vision tower.
 pub(crate) fn load_alongside(
     others: &OtherModels,
     source: Source,
+    mmproj: &MmprojArg,
     device: &DeviceArgs,
     limits: Limits,
     log: &Verbosity,
@@ -120,12 +123,14 @@ pub(crate) fn load_alongside(
     let memory = Memory::of(&planned(&limits)?, &placed.backend);
     memory.check_alongside(&others.memory, &device)?;
     placed.limits = limits;
-    Ok((load(file, placed, &device, log, others)?, limits, memory))
+    let projector = mmproj.open(source, log)?;
+    Ok((load(file, projector, placed, &device, log, others)?, limits, memory))
 }
 
-/// The same with the tokens of a batch that suit the model and its device. Returns the limits too.
+/// The same with the tokens of a batch that suit the model and its device, and its vision tower. Returns the limits too.
 pub(crate) fn with_usual_batch(
     source: Source,
+    mmproj: &MmprojArg,
     device: &DeviceArgs,
     limits: Limits,
     log: &Verbosity,
@@ -133,7 +138,8 @@ pub(crate) fn with_usual_batch(
     let (file, device) = with_heads(source.open(log)?, device, log)?;
     let placed = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
     let limits = placed.limits;
-    Ok((load(file, placed, &device, log, &OtherModels::default())?, limits))
+    let projector = mmproj.open(source, log)?;
+    Ok((load(file, projector, placed, &device, log, &OtherModels::default())?, limits))
 }
 
 /// The model with the prediction heads of the draft model, if that file has nothing else.
@@ -169,11 +175,12 @@ fn on_device(
 ) -> Result<Arc<Model>, Failure> {
     let options = device.load_options()?;
     let info = kind::info_for(&file, &options)?;
-    load(file, Placed::on(backend, info, options, limits), device, log, &OtherModels::default())
+    load(file, None, Placed::on(backend, info, options, limits), device, log, &OtherModels::default())
 }
 
 fn load(
     file: GgufFile,
+    projector: Option<Projector>,
     mut placed: Placed,
     device: &DeviceArgs,
     log: &Verbosity,
@@ -202,7 +209,7 @@ fn load(
     let start = Instant::now();
     let model = placed.load(file);
     bar.finish_and_clear();
-    let model = Arc::new(model?);
+    let model = Arc::new(with_tower(model?, projector, log)?);
     log.detail(format_args!("device: {}", model.device_name()));
     let (bytes, seconds) = (plan.weights, start.elapsed().as_secs_f64());
     let [all, rate] = [bytes, (bytes as f64 / seconds) as u64].map(console::bytes);
@@ -212,6 +219,19 @@ fn load(
         log.info(format_args!("warning: {notice}"));
     }
     Ok(model)
+}
+
+/// The model with its vision tower. A tower that only lies in the model's folder and does not fit is left out.
+fn with_tower(model: Model, projector: Option<Projector>, log: &Verbosity) -> Result<Model, Failure> {
+    let Some(Projector { file, is_named }) = projector else { return Ok(model) };
+    match model.load_tower(file) {
+        Ok(tower) => Ok(model.with_loaded_tower(tower)),
+        Err(error) if is_named => Err(Failure::new(format!("--mmproj: {error}"))),
+        Err(error) => {
+            log.info(format_args!("warning: the model reads no images, because its tower is not loaded: {error}"));
+            Ok(model)
+        }
+    }
 }
 
 /// Logs the speed that slots for experts allow, by rates that are measured now.
@@ -286,11 +306,12 @@ pub(crate) fn engine(
     device: &DeviceArgs,
     context: Option<usize>,
     drafts: Drafts<'_>,
+    mmproj: &MmprojArg,
     log: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
     let limits = Limits { context, output_rows: drafts.rows(1), kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
-    let (model, limits) = with_usual_batch(source, &drafts.on(device), limits, log)?;
+    let (model, limits) = with_usual_batch(source, mmproj, &drafts.on(device), limits, log)?;
     Ok((self::start(model, drafts, limits, device, log)?, start.elapsed()))
 }
 

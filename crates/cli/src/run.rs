@@ -21,11 +21,12 @@ use crate::console::Beginning;
 use crate::draft::Without;
 use crate::failure::Failure;
 use crate::grammar::GrammarArgs;
+use crate::mmproj::MmprojArg;
 use crate::source::{ANSWERS, ModelOption, QuantizeArg, Source, TextArgument};
 use crate::special::SpecialArgs;
 use crate::template::{self, TemplateArg};
 use crate::verbosity::Verbosity;
-use crate::{console, load, prompt, recommended};
+use crate::{console, image, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
@@ -55,12 +56,17 @@ pub(crate) struct RunArgs {
     model: ModelOption,
     #[command(flatten)]
     quantize: QuantizeArg,
+    #[command(flatten)]
+    mmproj: MmprojArg,
     /// The prompt; it can start with a hyphen or look like a model.
     #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// A file with the prompt, or with the text that the prompt refers to; - reads stdin.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// An image (PNG, JPEG, WebP, GIF or BMP) that the prompt is about, for a model with a vision tower. Can be repeated.
+    #[arg(long, value_name = "FILE", conflicts_with = "raw")]
+    image: Vec<PathBuf>,
     /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
     system: Option<String>,
@@ -122,12 +128,13 @@ struct Report<'a> {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
+    let images = args.image.iter().map(|path| image::read(path)).collect::<Result<Vec<_>, _>>()?;
     let chat_template = args.template.read()?;
     let (source, Beginning { text, is_cut }) = args.input()?;
     let is_question = text.trim_end().ends_with('?');
     let source = args.quantize.of(source)?;
     let drafts = args.sampling.draft.or(Without::Mtp);
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, drafts, &args.mmproj, &args.log)?;
     if is_cut {
         // The model says how long it is at least.
         engine.prompt_tokens(&Prompt::Text { text, options: args.special.options() })?;
@@ -145,9 +152,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             if let Some(option) = args.special.given() {
                 return Err(Failure::new(format!("{option} needs --raw: a chat template writes the control tokens")));
             }
-            let turns = [Message::new(Role::User, text)];
-            let conversation = answer::conversation(&engine, args.system.as_deref(), &turns, args.no_think, grammar)?;
+            let turns = [Message { images: vec![0; images.len()], ..Message::new(Role::User, text) }];
+            let asked = answer::Asked { system: args.system.as_deref(), turns: &turns, images };
+            let conversation = answer::conversation(&engine, asked, args.no_think, grammar)?;
             (conversation.request(GenerationOptions::default()), conversation.parser())
+        }
+        false if !images.is_empty() => {
+            let remedy = "pass one with --chat-template FILE";
+            return Err(Failure::new(format!("{source} has no chat template, which --image needs; {remedy}")));
         }
         false if args.system.is_some() => {
             let remedy = "leave --system out, or write its text into the prompt";

@@ -1,6 +1,7 @@
 //! `serve`: an HTTP server for models. `models` loads them, `keys` has those who may ask, `sockets` and `tls` where and
 //! how it listens, `kv_events` what it publishes, `reload` reads files again.
 
+mod images;
 mod keys;
 mod kv_events;
 mod models;
@@ -24,11 +25,13 @@ use crate::args::{ContextArg, DeviceArgs};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::mmproj::MmprojArg;
 use crate::settings::SettingArgs;
 use crate::source::QuantizeArg;
 use crate::template::TemplateArg;
 use crate::verbosity::Verbosity;
 use crate::{console, log, numbers};
+use images::ImageArgs;
 use keys::KeyArgs;
 use kv_events::KvEventsArgs;
 use models::{Loads, ModelsArg};
@@ -46,6 +49,10 @@ pub(crate) struct ServeArgs {
     models: ModelsArg,
     #[command(flatten)]
     quantize: QuantizeArg,
+    #[command(flatten)]
+    mmproj: MmprojArg,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     sockets: SocketArgs,
     /// The number of replies that are generated at the same time.
@@ -75,7 +82,7 @@ pub(crate) struct ServeArgs {
     connections: usize,
     /// The largest body of a request in MiB. A request needs up to five times its body in memory.
     #[arg(
-        long, value_name = "MIB", default_value_t = 8, allow_negative_numbers = true,
+        long, value_name = "MIB", default_value_t = 32, allow_negative_numbers = true,
         value_parser = numbers::between(1, 1024),
         help_heading = "Limits"
     )]
@@ -182,6 +189,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let kv_events = runtime.block_on(args.kv_events.bind())?;
     let loads = Loads {
         quantize: args.quantize,
+        mmproj: args.mmproj.clone(),
         drafts: args.draft.clone(),
         device: args.device.clone(),
         limits,
@@ -203,6 +211,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         allow_chat_template: args.allow_chat_template,
         page: !args.no_page,
         mcp_origins: args.allow_mcp.clone(),
+        images: args.images.options()?,
         body_bytes: args.max_body << 20,
         connections: args.connections,
         drain_delay: Duration::from_secs(args.drain_delay as u64),

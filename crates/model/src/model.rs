@@ -150,8 +150,22 @@ impl Model {
     /// # Errors
     /// The errors of [`Tower::load`].
     pub fn with_tower(self, file: GgufFile) -> Result<Self> {
-        let tower = Tower::load(file, self.spec.hidden, self.backend.clone(), self.precision)?;
-        Ok(Self { tower: Some(Arc::new(tower)), ..self })
+        let tower = self.load_tower(file)?;
+        Ok(self.with_loaded_tower(tower))
+    }
+
+    /// The tower of an `mmproj` file, for this model and on its device. A caller that goes on without a tower loads it
+    /// this way.
+    ///
+    /// # Errors
+    /// The errors of [`Tower::load`].
+    pub fn load_tower(&self, file: GgufFile) -> Result<Tower> {
+        Tower::load(file, self.spec.hidden, self.backend.clone(), self.precision)
+    }
+
+    /// The model with a tower that was loaded for it.
+    pub fn with_loaded_tower(self, tower: Tower) -> Self {
+        Self { tower: Some(Arc::new(tower)), ..self }
     }
 
     /// The tower, if there is one: the model reads images.

@@ -19,7 +19,7 @@ pub struct HostPattern(String);
 pub struct HostPatternError(String);
 
 impl HostPattern {
-    fn allows(&self, name: &str) -> bool {
+    pub(crate) fn allows(&self, name: &str) -> bool {
         match self.0.strip_prefix('*') {
             // At least one character stands for the star.
             Some(end) => {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use axum::http::Uri;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -15,6 +16,7 @@ use gristmill_engine::vision::{Detail, Limits, Picture};
 
 use crate::content::shortened;
 use crate::error::ApiError;
+use crate::host::HostPattern;
 use crate::models::ServedModel;
 
 /// Some clients leave out the padding.
@@ -40,21 +42,44 @@ impl Default for ImageOptions {
     }
 }
 
-/// Returns the bytes of a URL, or why it is not fetched. It may block, and keeps its own limits of time, of bytes and of
-/// hosts.
+/// Fetches images of some hosts by their URLs.
 #[derive(Clone)]
-pub struct ImageFetch(Arc<dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync>);
+pub struct ImageFetch {
+    hosts: Vec<HostPattern>,
+    fetch: Arc<FetchFn>,
+}
+
+type FetchFn = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl ImageFetch {
-    /// Fetches by this function.
-    pub fn new(fetch: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> ImageFetch {
-        ImageFetch(Arc::new(fetch))
+    /// Fetches URLs of these hosts by this function. It returns the bytes, or why there are none. It may block, keeps its
+    /// own limits of time and bytes, and connects to no address of a private network.
+    pub fn new(
+        hosts: Vec<HostPattern>,
+        fetch: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> ImageFetch {
+        ImageFetch { hosts, fetch: Arc::new(fetch) }
+    }
+
+    fn bytes(&self, url: &str) -> Result<Vec<u8>, String> {
+        let uri = url.parse::<Uri>().ok();
+        let host = uri.as_ref().and_then(Uri::host);
+        match host {
+            Some(host) if self.hosts.iter().any(|listed| listed.allows(host)) => (self.fetch)(url),
+            Some(host) => Err(format!(
+                "images of the host {:?} are not fetched; send the image as a data: URL, or start the server with \
+                 --allow-image-urls {}",
+                shortened(host),
+                shortened(host)
+            )),
+            None => Err("the URL is not valid; write a data: URL, or https://HOST/PATH".to_owned()),
+        }
     }
 }
 
 impl fmt::Debug for ImageFetch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ImageFetch")
+        f.debug_struct("ImageFetch").field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
@@ -177,7 +202,7 @@ impl ImagePart {
                                base64, or start the server with --allow-image-urls HOST";
                 return Err(wrong(message.to_owned()).with_code("unsupported"));
             }
-            (Source::Url(url), Some(ImageFetch(fetch))) => fetch(url).map_err(wrong)?,
+            (Source::Url(url), Some(fetch)) => fetch.bytes(url).map_err(wrong)?,
         };
         Picture::decode(&bytes, &options.limits).map_err(|error| wrong(error.to_string()))
     }
@@ -268,13 +293,17 @@ mod tests {
         assert!(Arc::ptr_eq(&twice[0].picture, &twice[1].picture));
         let small = ImageOptions { limits: Limits { bytes: 10, ..Limits::default() }, ..options.clone() };
         let few = ImageOptions { count: 1, ..options.clone() };
-        let fetch = ImageFetch::new(|url| Err(format!("{url} is elsewhere")));
-        let fetching = ImageOptions { fetch: Some(fetch), ..options.clone() };
+        let fetching = |host: &str| {
+            let fetch = ImageFetch::new(vec![host.parse().unwrap()], |url| Err(format!("{url} is away")));
+            ImageOptions { fetch: Some(fetch), ..options.clone() }
+        };
+        let (own, other) = (fetching("*.example"), fetching("b.example"));
         for (list, options, part) in [
             (&list[2..3], &options, "m[0].image_url.url: the GIF image cannot be decoded"),
             (&list[3..4], &options, "m[1].source.data: the image is not valid base64"),
             (&list[4..], &options, "m[2].image_url: images are not fetched from URLs here"),
-            (&list[4..], &fetching, "m[2].image_url: https://a.example/b.png is elsewhere"),
+            (&list[4..], &own, "m[2].image_url: https://a.example/b.png is away"),
+            (&list[4..], &other, "images of the host \"a.example\" are not fetched"),
             (&list[..1], &small, "the image has too many bytes (found 35, expected at most 10)"),
             (&list[..2], &few, "the request has 2 images; at most 1 are accepted"),
         ] {

@@ -28,6 +28,7 @@ fn outcome(case: &Value) -> Value {
         bos_token: text(&case["bos_token"]),
         eos_token: text(&case["eos_token"]),
         now: case["now"].as_u64().map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        ..RenderOptions::default()
     };
     let tools: Vec<Tool> = list(&case["tools"]).iter().map(tool).collect();
     let support = template.support(&options(true));

@@ -36,6 +36,7 @@ fn outcome(case: &Value) -> Value {
         bos_token: text(&case["bos_token"]),
         eos_token: text(&case["eos_token"]),
         now: case["now"].as_u64().map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        ..RenderOptions::default()
     };
     match template.render(&chat, &options) {
         Ok(text) => json!({"text": text}),

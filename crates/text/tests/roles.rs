@@ -91,7 +91,12 @@ fn golden() -> Vec<(String, String)> {
 
 fn options() -> RenderOptions {
     let text = |token: &str| Some(token.to_owned());
-    RenderOptions { add_generation_prompt: true, bos_token: text("<s>"), eos_token: text("</s>"), now: None }
+    RenderOptions {
+        add_generation_prompt: true,
+        bos_token: text("<s>"),
+        eos_token: text("</s>"),
+        ..RenderOptions::default()
+    }
 }
 
 /// The conversation of a pattern, and its words: `s`, `u` and `a` are messages with a text, `k` is a call, `c` a call

@@ -6,6 +6,8 @@ pub(super) enum Command<'a> {
     Help,
     Stats,
     Reset,
+    /// A file with an image for the next message.
+    Image(&'a str),
     /// A new system message; without a text, none.
     System(&'a str),
     End,
@@ -13,7 +15,8 @@ pub(super) enum Command<'a> {
 }
 
 /// Names, arguments, and what the command does. The help has the first name of each.
-const COMMANDS: [(&[&str], &str, &str); 5] = [
+const COMMANDS: [(&[&str], &str, &str); 6] = [
+    (&["/image"], " FILE", "show an image with the next message; several times for several images"),
     (&["/reset", "/clear"], "", "clear the conversation"),
     (&["/system"], " TEXT", "set the system message and begin again; without TEXT, remove it"),
     (&["/stats"], "", "tokens and times so far"),
@@ -36,6 +39,7 @@ impl<'a> Command<'a> {
             Some(&"/help") => Some(Command::Help),
             Some(&"/stats") => Some(Command::Stats),
             Some(&"/reset") => Some(Command::Reset),
+            Some(&"/image") => Some(Command::Image(rest.trim())),
             Some(&"/system") => Some(Command::System(rest.trim())),
             Some(_) => Some(Command::End),
             None => has_form(word).then_some(Command::Unknown(word)),
@@ -76,6 +80,8 @@ mod tests {
             ("/clear", Some(Command::Reset)),
             ("/system Be\nbrief. ", Some(Command::System("Be\nbrief."))),
             ("/system", Some(Command::System(""))),
+            ("/image  a b.png ", Some(Command::Image("a b.png"))),
+            ("/image", Some(Command::Image(""))),
             ("/quit", Some(Command::End)),
             ("/exit", Some(Command::End)),
             ("/bye", Some(Command::End)),

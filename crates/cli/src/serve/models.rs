@@ -15,6 +15,7 @@ use crate::args::DeviceArgs;
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load::{self, Memory, OtherModels};
+use crate::mmproj::MmprojArg;
 use crate::numbers;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
@@ -57,6 +58,7 @@ type Held = (Weak<Engine>, Memory);
 #[derive(Clone)]
 pub(super) struct Loads {
     pub(super) quantize: QuantizeArg,
+    pub(super) mmproj: MmprojArg,
     pub(super) drafts: DraftArgs,
     pub(super) device: DeviceArgs,
     pub(super) limits: Limits,
@@ -189,7 +191,7 @@ impl Loads {
         let source = self.quantize.of(Source::of(path))?;
         let others = OtherModels { memory: self.held(), keeps_context: is_several, progress: progress.clone() };
         let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
-        let (model, limits, memory) = load::load_alongside(&others, source, &drafts.on(device), limits, log)?;
+        let (model, limits, memory) = load::load_alongside(&others, source, &self.mmproj, &drafts.on(device), limits, log)?;
         let mut sampling = recommended::sampling(source, &model);
         self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
