@@ -22,18 +22,22 @@ import torch
 from gguf import GGUFReader
 from gguf import GGMLQuantizationType as Q
 
-from tiny.build import build
+from tiny.build import build, norm_shift
 from tiny.draw import nmse
 from tiny.files import finish
 from tiny.formats import decode, encode
 from tiny.recurrent import Order
 from tiny.shapes import MODELS, VOCAB
 from tiny.tensors import half, names
-from towers import lfm2_vl
+from towers import lfm2_vl, qwen_vl
 
 MODELS_FOLDER = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 OUT = MODELS_FOLDER / "vision"
-TOWERS = {"lfm2-vl-f32": (lfm2_vl, "lfm2-f32", Q.F32, 1e-6), "lfm2-vl-q8_0": (lfm2_vl, "lfm2-f32", Q.Q8_0, 1e-3)}
+TOWERS = {
+    "lfm2-vl-f32": (lfm2_vl, "lfm2-f32", Q.F32, 1e-6), "lfm2-vl-q8_0": (lfm2_vl, "lfm2-f32", Q.Q8_0, 1e-3),
+    "qwen3-vl-f32": (qwen_vl, "qwen3vl-f32", Q.F32, 1e-6), "qwen3-vl-q8_0": (qwen_vl, "qwen3vl-f32", Q.Q8_0, 1e-3),
+    "qwen35-f32": (qwen_vl, "qwen35-f32", Q.F32, 1e-6),
+}
 # The token that stands for a row of a picture.
 IMAGE = VOCAB - 8
 
@@ -47,14 +51,14 @@ def text_model(name: str):
     tensors = {tensor.name: tensor for tensor in GGUFReader(MODELS_FOLDER / f"{name}.gguf").tensors}
     for ours, theirs, heads in names(shape):
         to = half(parameters, theirs)
-        values = decode(np.array(tensors[ours].data), tensors[ours].tensor_type)
+        values = decode(np.array(tensors[ours].data), tensors[ours].tensor_type) - np.float32(norm_shift(shape, theirs))
         if isinstance(heads, Order):
             values = heads.give(to.numpy(), values)
         to.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(to.shape))
     return model
 
 
-def prompts(sizes: list, generator: torch.Generator) -> list:
+def prompts(sizes: list, touch: bool, generator: torch.Generator) -> list:
     """Tokens with spans (start, tokens, picture)."""
     def text(count: int) -> list:
         return torch.randint(0, IMAGE, (count,), generator=generator).tolist()
@@ -69,8 +73,9 @@ def prompts(sizes: list, generator: torch.Generator) -> list:
                 tokens += [IMAGE] * sizes[part]
         return tokens, spans
 
-    # A picture first, several in turns of a conversation, one twice, and two that touch.
-    return [prompt(text(3), 0, text(6)), prompt(1, text(4), 2, text(5), 1, text(3)), prompt(text(2), 3, 0, text(7))]
+    # A picture first, several in turns of a conversation, one twice, and two that touch where that is possible.
+    return [prompt(text(3), 0, text(6)), prompt(1, text(4), 2, text(5), 1, text(3)),
+            prompt(text(2), 3, [] if touch else text(1), 0, text(7))]
 
 
 @torch.no_grad()
@@ -91,7 +96,7 @@ def make(name: str) -> None:
     pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
                 for rows, columns in family.SIZES]
     sizes = [rows * columns // family.MERGE**2 for rows, columns in family.SIZES]
-    drawn = prompts(sizes, generator)
+    drawn = prompts(sizes, family.TOUCH, generator)
 
     def logits() -> list:
         return [family.run(model, tokens, [pictures[picture] for _, _, picture in spans]) for tokens, spans in drawn]

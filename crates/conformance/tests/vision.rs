@@ -207,7 +207,10 @@ fn generate(engine: &Engine, request: Request) -> (Vec<u32>, usize) {
 /// Equal tokens of other pictures reuse nothing, and the same picture does; neither changes a token.
 #[test]
 fn the_prefix_cache_knows_pictures() {
-    let golden = Golden::read(golden::visions()[0]);
+    goldens().iter().filter(|golden| golden.name.ends_with("f32")).for_each(prefix_cache_knows_pictures);
+}
+
+fn prefix_cache_knows_pictures(golden: &Golden) {
     let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Exact);
     let limits = Limits { context: Some(64), sequences: 2, batch_tokens: 16, ..Limits::default() };
     let start = || Engine::start(model.clone(), limits).unwrap();
@@ -235,7 +238,10 @@ fn the_prefix_cache_knows_pictures() {
 /// With memory for one of them, requests are preempted and start again with their pictures.
 #[test]
 fn preempted_requests_keep_their_pictures() {
-    let golden = Golden::read(golden::visions()[0]);
+    goldens().iter().filter(|golden| golden.name.ends_with("f32")).for_each(preempted_keep_their_pictures);
+}
+
+fn preempted_keep_their_pictures(golden: &Golden) {
     let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Exact);
     let limits = Limits { context: Some(100), sequences: 3, batch_tokens: 7, ..Limits::default() };
     let alone = Engine::start(model.clone(), limits).unwrap();
@@ -278,6 +284,34 @@ fn requests_are_checked() {
     assert!(message.contains("1 pictures, of which a receipt has only the hashes"), "{message}");
     let without = serde_json::to_string(&request(&prompt.tokens, &[])).unwrap();
     assert!(!without.contains("pictures") && serde_json::from_str::<Request>(&without).is_ok());
+}
+
+/// A fork, and a sequence that was truncated to the middle of a picture, go on as the whole prompt does.
+#[test]
+fn forks_and_truncated_sequences_have_their_pictures() {
+    for golden in goldens() {
+        let mut runner = golden.runner(Cpu::backend(Level::best(), 2).unwrap(), Precision::Exact);
+        let prompt = &golden.prompts[1];
+        let wanted = read(&mut runner, prompt, usize::MAX);
+        let vocab = wanted.len() / prompt.tokens.len();
+        let (all, last) = (prompt.tokens.len(), prompt.tokens.len() - 2);
+        let mut step = |runner: &mut Runner, id, range: std::ops::Range<usize>| {
+            let mut batch = Batch::new();
+            batch.push_with_images(id, &prompt.tokens[range.clone()], range.start, &prompt.spans, Outputs::All);
+            runner.forward(&batch).unwrap().to_vec().unwrap()
+        };
+        let id = runner.open_sequence().unwrap();
+        step(&mut runner, id, 0..last);
+        let fork = runner.fork_sequence(id).unwrap();
+        // Without its pictures, which it has.
+        let mut batch = Batch::new();
+        batch.push(fork, &prompt.tokens[last..], Outputs::All);
+        assert_eq!(runner.forward(&batch).unwrap().to_vec().unwrap(), wanted[last * vocab..], "{}", golden.name);
+        runner.close_sequence(fork).unwrap();
+        let inside = runner.checkpoint(id, prompt.spans[1].start + 1).unwrap();
+        runner.truncate(id, inside).unwrap();
+        assert_eq!(step(&mut runner, id, inside..all), wanted[inside * vocab..], "{}", golden.name);
+    }
 }
 
 /// What cannot be read is refused by name, and the sequence stays as it is.

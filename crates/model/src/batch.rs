@@ -45,6 +45,13 @@ pub(crate) struct BatchImage {
     pub(crate) first: usize,
 }
 
+/// The pictures of a sequence, as far as it goes.
+#[derive(Clone, Debug)]
+pub(crate) struct SequenceImages {
+    pub(crate) sequence: SequenceId,
+    pub(crate) spans: Vec<ImageSpan>,
+}
+
 /// Tokens of one or more sequences, flat. Reuse it: [`Batch::clear`] keeps its memory.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -53,6 +60,7 @@ pub struct Batch {
     pub(crate) sampled: Vec<(usize, usize)>,
     /// See [`Batch::push_with_images`].
     pub(crate) images: Vec<BatchImage>,
+    pub(crate) sequence_images: Vec<SequenceImages>,
     /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
@@ -112,6 +120,10 @@ impl Batch {
                 });
             }
         }
+        let before: Vec<ImageSpan> = spans.iter().filter(|span| span.start < end).cloned().collect();
+        if !before.is_empty() {
+            self.sequence_images.push(SequenceImages { sequence, spans: before });
+        }
         self.push(sequence, tokens, outputs)
     }
 
@@ -139,6 +151,7 @@ impl Batch {
         self.tokens.clear();
         self.sampled.clear();
         self.images.clear();
+        self.sequence_images.clear();
         self.parts.clear();
         self.output_rows.clear();
         self.hidden_rows.clear();

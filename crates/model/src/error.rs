@@ -308,12 +308,16 @@ pub enum Error {
     },
     /// The tower belongs to another model.
     #[error(
-        "the tower's rows have another width than the model's embeddings (found {found}, expected {expected}); \
-         give the `mmproj` file of this model"
+        "the tower is of another model (found rows of {found} for {levels} layers, expected {expected} for \
+         {expected_levels}); give the `mmproj` file of this model"
     )]
     TowerWidth {
         /// Width of the tower's rows.
         found: usize,
+        /// Layers of the text model to which the tower's rows are added.
+        levels: usize,
+        /// The same as the text model has them.
+        expected_levels: usize,
         /// Width of the model's embeddings.
         expected: usize,
     },

@@ -160,7 +160,7 @@ impl Model {
     /// # Errors
     /// The errors of [`Tower::load`].
     pub fn load_tower(&self, file: GgufFile) -> Result<Tower> {
-        Tower::load(file, self.spec.hidden, self.backend.clone(), self.precision)
+        Tower::load(file, &self.spec, self.backend.clone(), self.precision)
     }
 
     /// The model with a tower that was loaded for it.

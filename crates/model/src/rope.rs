@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     fn check(base: f32, width: usize, scaling: RopeScaling, factors: Option<&[f32]>, expected: &[f64], magnitude: f64) {
-        let spec = RopeSpec { style: RopeStyle::Halves, base, width, scaling, factors: factors.is_some() };
+        let spec = RopeSpec { style: RopeStyle::Halves, base, width, scaling, factors: factors.is_some(), axes: None };
         let (frequencies, found) = frequencies(&spec, factors);
         assert!((f64::from(found) - magnitude).abs() < 1e-6, "{found}");
         assert_eq!(frequencies.len(), expected.len());

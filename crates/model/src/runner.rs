@@ -5,6 +5,7 @@ mod graphs;
 mod hidden;
 mod logits;
 mod pass;
+mod positions;
 mod replay;
 mod routing;
 
@@ -29,6 +30,7 @@ use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State,
 use crate::tower::Encoder;
 use draft::Drafts;
 use graphs::Graphs;
+use positions::Grids;
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
@@ -42,6 +44,8 @@ pub struct Runner {
     scratch: Scratch,
     /// The model's tower.
     encoder: Option<Encoder>,
+    /// The pictures of the sequences, in a model whose tokens have several positions.
+    grids: Grids,
     /// Token ids sampled by the sampler.
     sampled: Buffer<u32>,
     /// How many of the last forward pass's rows have one.
@@ -79,6 +83,8 @@ struct StepShape {
     step: PlacementKind,
     /// Whether rows of pictures are copied: such a pass is not captured.
     has_pictures: bool,
+    /// Whether tokens have several positions.
+    has_axes: bool,
 }
 
 /// What a pass computes.
@@ -125,6 +131,11 @@ impl Runner {
             ))
         })?;
         let encoder = model.tower().cloned().map(Encoder::new);
+        let mut scratch = scratch;
+        if encoder.is_some() {
+            let _exclusive = backend.exclusive();
+            scratch.axes = model.weights.axes(spec, &rotaries, tokens, backend)?;
+        }
         Ok(Self {
             model,
             limits,
@@ -133,6 +144,7 @@ impl Runner {
             state,
             scratch,
             encoder,
+            grids: Grids::default(),
             sampled,
             sampled_rows: 0,
             drafts,
@@ -227,6 +239,7 @@ impl Runner {
             self.state.truncate(sequence, self.state.checkpoint(sequence, tokens.len())?)?;
             self.replay_if(self.state.is_due(sequence)?)?;
         }
+        self.grids.forget(sequence);
         self.state.retire(sequence, tokens)
     }
 
@@ -255,7 +268,9 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn fork_sequence(&mut self, sequence: SequenceId) -> Result<SequenceId> {
         self.replay_if(self.state.is_due(sequence)?)?;
-        self.state.fork(sequence)
+        let fork = self.state.fork(sequence)?;
+        self.grids.fork(sequence, fork);
+        Ok(fork)
     }
 
     /// Closes a sequence and frees its state.
@@ -263,6 +278,7 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn close_sequence(&mut self, sequence: SequenceId) -> Result<()> {
+        self.grids.forget(sequence);
         self.state.close(sequence)
     }
 
@@ -297,6 +313,7 @@ impl Runner {
     /// [`Self::checkpoint`] does not return.
     pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
         self.state.truncate(sequence, len)?;
+        self.grids.truncate(sequence, len);
         self.learn_hidden(sequence)
     }
 

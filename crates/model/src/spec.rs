@@ -69,6 +69,8 @@ pub struct ModelSpec {
     pub output_bias: bool,
     /// The pooling of hidden states; `None` if the file turns it off.
     pub pooling: Option<Pooling>,
+    /// The first layers, to whose output a tower adds rows of pictures.
+    pub picture_layers: usize,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
     /// Layers of the file after `layers` that predict further tokens (multi-token prediction, MTP).
@@ -447,6 +449,31 @@ pub struct RopeSpec {
     pub scaling: RopeScaling,
     /// The tensor `rope_freqs.weight` divides the frequencies (Llama 3's scaling, computed by the converter).
     pub factors: bool,
+    /// The pairs of three positions, which are equal for text; `None` if a token has one position.
+    pub axes: Option<RopeAxes>,
+}
+
+/// Multimodal RoPE: which pairs use the position in time, in rows and in columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RopeAxes {
+    /// Pairs of each axis.
+    pub sections: [usize; 3],
+    /// Pairs of the axes take turns. Otherwise those of an axis are adjacent.
+    pub is_interleaved: bool,
+}
+
+impl RopeAxes {
+    /// The axis of a pair.
+    pub(crate) fn of_pair(&self, pair: usize) -> usize {
+        let [time, rows, columns] = self.sections;
+        match (self.is_interleaved, pair % 3) {
+            (true, 1) if pair < 3 * rows => 1,
+            (true, 2) if pair < 3 * columns => 2,
+            (true, _) => 0,
+            (false, _) => usize::from(pair >= time) + usize::from(pair >= time.saturating_add(rows)),
+        }
+    }
 }
 
 /// How RoPE's frequencies are scaled for a longer context.

@@ -9,6 +9,8 @@ PATCH, MERGE, SIDE = 4, 2, 4
 LAYERS, WIDTH, INNER, HEADS, PROJECTOR = 2, 64, 96, 4, 96
 # Rows and columns of patches: smaller and larger than the table, and long.
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
+# Pictures may follow each other without a token between.
+TOUCH = True
 
 
 @torch.no_grad()

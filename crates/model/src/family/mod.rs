@@ -114,6 +114,7 @@ macro_rules! towers {
 
 towers! {
     lfm2_vl: ["lfm2"];
+    qwen_vl: ["qwen3vl_merger"];
 }
 
 /// Unsupported architectures, each with the missing feature.

@@ -49,6 +49,7 @@
 //! | a persistent kernel | a pass that makes tile tasks with counters from nodes and values |
 //! | AMX | nothing: a level of the CPU |
 
+pub(crate) mod axes;
 pub(crate) mod build;
 pub(crate) mod forced;
 mod fuse;

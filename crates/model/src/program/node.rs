@@ -27,6 +27,12 @@ pub(crate) enum Node {
     Pictures {
         out: RowsId,
     },
+    /// Rows of pictures are added at their tokens.
+    AddPictures {
+        /// Which of the rows of a token.
+        level: usize,
+        out: RowsId,
+    },
     RmsNorm(RmsNorm),
     LayerNorm {
         x: RowsId,
@@ -389,7 +395,7 @@ impl Node {
         match self {
             Node::Input { rows: inputs } => rows(inputs),
             Node::Join { x, out } => rows(&[*x, *out]),
-            Node::Embed { out, .. } | Node::Pictures { out } => rows(&[*out]),
+            Node::Embed { out, .. } | Node::Pictures { out } | Node::AddPictures { out, .. } => rows(&[*out]),
             Node::RmsNorm(norm) => rows(&norm.values()),
             Node::LayerNorm { x, out, .. } => rows(&[*x, *out]),
             Node::Prepare { x, act } => with(&[*x], &[*act]),

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::kv::KvSpec;
 use gristmill_kernels::ops::{
     Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
     GatherColumns, GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
     MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route,
-    RouteAndGroup, Scale, SoftCap,
+    RouteAndGroup, Scale, SoftCap, key_and_value_columns,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
+use super::axes::{Axes, AxisRotary};
 use super::node::{self, Node};
 use super::readers::Names;
 use super::scratch::{PictureRows, Scratch};
@@ -187,13 +189,9 @@ impl<'a> Pass<'a> {
                 let out = self.view_mut(out, &mut to)?;
                 b.run(CopyRows { x: from.view(out.rows(), out.cols())?, out })?
             }
-            Node::Pictures { out } => {
-                let (mut rows, [_, cols]) = (s.rows_mut(out), self.shape(out));
-                for PictureRows { rows: from, first, at, tokens } in &s.pictures {
-                    let x = from.view(1, (first + tokens) * cols)?.columns(first * cols..(first + tokens) * cols)?;
-                    let x = x.split(*tokens)?;
-                    b.run(CopyRows { x, out: rows.view_mut_at(at * cols, *tokens, cols)? })?;
-                }
+            Node::Pictures { out } => self.with_pictures(out, 0, |x, out| Ok(b.run(CopyRows { x, out })?))?,
+            Node::AddPictures { level, out } => {
+                self.with_pictures(out, level, |x, y| Ok(b.run(Add { x, scale: 1.0, y })?))?
             }
             Node::RmsNorm(norm) => self.with_norm(norm, |norm| Ok(b.run(norm)?))?,
             Node::LayerNorm { x, weight, bias, eps, out } => {
@@ -387,6 +385,62 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
+    /// Calls `run` with the rows of each picture and of its tokens.
+    fn with_pictures(
+        &self,
+        out: RowsId,
+        level: usize,
+        run: impl Fn(View<f32>, ViewMut<f32>) -> Result<()>,
+    ) -> Result<()> {
+        let (mut rows, [_, cols]) = (self.scratch.rows_mut(out), self.shape(out));
+        for PictureRows { rows: from, first, at, tokens, levels } in &self.scratch.pictures {
+            let (all, end) = (cols * levels, first + tokens);
+            let x = from.view(1, end * all)?.columns(first * all..end * all)?.split(*tokens)?;
+            run(x.columns(level * cols..(level + 1) * cols)?, rows.view_mut_at(at * cols, *tokens, cols)?)?;
+        }
+        Ok(())
+    }
+
+    /// The axes by which a layer rotates in this pass.
+    fn axes(&self, layer: usize) -> Option<(&'a Axes, &'a [AxisRotary])> {
+        let axes = self.scratch.axes.as_ref().filter(|axes| axes.is_on)?;
+        Some((axes, axes.layers.get(layer)?.as_deref()?))
+    }
+
+    /// Rotates columns by all axes.
+    fn rotate(&self, (axes, rotaries): (&Axes, &[AxisRotary]), mut x: ViewMut<f32>, head_width: usize) -> Result<()> {
+        for (AxisRotary { rotary, first }, positions) in rotaries.iter().zip(&axes.positions) {
+            let positions = positions.view(self.tokens, 1)?;
+            self.backend.run(Rope { x: x.reborrow(), head_width, first: *first, positions, rotary })?;
+        }
+        Ok(())
+    }
+
+    /// Normalises queries and keys and rotates them by all axes, so that nothing of both is left to the write of the cache.
+    fn rotate_queries_and_keys(
+        &self,
+        axes: (&Axes, &[AxisRotary]),
+        qkv: &mut ViewMut<f32>,
+        norms: Option<QkNorms>,
+        heads: usize,
+        spec: KvSpec,
+    ) -> Result<()> {
+        let [k, v] = key_and_value_columns(heads, spec)?;
+        let normalise = |qkv: &mut ViewMut<f32>, is_after: bool| -> Result<()> {
+            let Some(norms) = norms.filter(|norms| norms.after_rotation == is_after) else { return Ok(()) };
+            let columns =
+                [(0..k, Some(norms.weights[0])), (k..v, Some(norms.weights[1])), (v..qkv.cols(), norms.values)];
+            for (columns, weight) in columns {
+                let Some(weight) = weight else { continue };
+                self.backend.run(QkNorm { x: qkv.reborrow().columns(columns)?, weight, eps: norms.eps })?;
+            }
+            Ok(())
+        };
+        normalise(qkv, false)?;
+        self.rotate(axes, qkv.reborrow().columns(0..v)?, spec.key_width)?;
+        normalise(qkv, true)
+    }
+
     fn rope(&mut self, layer: usize, x: Columns, head_width: usize) -> Result<()> {
         let mut rows = self.scratch.rows_mut(x.rows);
         let [_, cols] = self.shape(x.rows);
@@ -395,6 +449,9 @@ impl<'a> Pass<'a> {
             true => self.token_view_mut(x.rows, &mut rows)?,
             false => self.columns_mut(x, &mut rows)?,
         };
+        if let Some(axes) = self.axes(layer) {
+            return self.rotate(axes, x, head_width);
+        }
         let LayerState::Kv { placement, .. } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
@@ -446,13 +503,22 @@ impl<'a> Pass<'a> {
         };
         let (mut rows, mut to, mut act) = (s.rows_mut(x.rows), s.rows_mut(out), s.act_mut(act));
         let options = self.options(options);
-        let (qkv, out, act) = (self.columns_mut(x, &mut rows)?, self.view_mut(out, &mut to)?, &mut *act);
-        let (weights, eps, rotary) = (self.weights, self.program.eps, &*self.rotaries[layer]);
+        let (mut qkv, out, act) = (self.columns_mut(x, &mut rows)?, self.view_mut(out, &mut to)?, &mut *act);
+        let (weights, eps, axes) = (self.weights, self.program.eps, self.axes(layer));
+        let mut rotary = &*self.rotaries[layer];
+        let mut norms = match *node {
+            Node::Attend { norms, .. } => norms.map(|norms| qk_norms(norms, weights, eps)),
+            _ => None,
+        };
+        if let (Some(axes), Node::Attend { .. }) = (axes, node) {
+            let spec = self.kv_spec(layer)?;
+            self.rotate_queries_and_keys(axes, &mut qkv, norms.take(), options.heads, spec)?;
+            rotary = &axes.0.none;
+        }
         let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
-        if let Node::Attend { norms, .. } = *node {
-            let norms = norms.map(|norms| qk_norms(norms, weights, eps));
+        if let Node::Attend { .. } = *node {
             return Ok(b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?);
         }
         let attention = Attention { q: qkv.as_view(), cache, placement, options, out };
@@ -469,12 +535,28 @@ impl<'a> Pass<'a> {
 
     fn write_rows(&mut self, layer: usize, x: Columns, norms: Option<node::QkNorms>, heads: usize) -> Result<()> {
         let mut rows = self.scratch.rows_mut(x.rows);
-        let (b, qkv) = (self.backend, self.columns_mut(x, &mut rows)?);
-        let norms = norms.map(|norms| qk_norms(norms, self.weights, self.program.eps));
+        let (b, mut qkv) = (self.backend, self.columns_mut(x, &mut rows)?);
+        let mut norms = norms.map(|norms| qk_norms(norms, self.weights, self.program.eps));
+        let mut rotary = &*self.rotaries[layer];
+        // In a tower, nodes before this one have rotated.
+        if let Some(axes) = self.axes(layer) {
+            if self.state.whole(layer).is_none() {
+                let spec = self.kv_spec(layer)?;
+                self.rotate_queries_and_keys(axes, &mut qkv, norms.take(), heads, spec)?;
+            }
+            rotary = &axes.0.none;
+        }
         let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
             return Err(Error::UnknownSequence);
         };
-        Ok(b.run(QkvWrite { qkv, heads, norms, rotary: &self.rotaries[layer], cache, placement })?)
+        Ok(b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement })?)
+    }
+
+    fn kv_spec(&mut self, layer: usize) -> Result<KvSpec> {
+        match self.state.layer(layer) {
+            Some(LayerState::Kv { cache, .. }) => Ok(cache.spec()),
+            _ => Err(Error::UnknownSequence),
+        }
     }
 
     fn options(&self, options: node::Attention) -> AttentionOptions<'a> {

@@ -9,6 +9,7 @@ use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::{Buffer, View};
 
+use super::axes::Axes;
 use super::forced::{Forced, ForcedExperts};
 use super::node::Node;
 use super::{ActId, GroupsId, Program, RowsId, Unit};
@@ -199,6 +200,8 @@ pub(crate) struct PictureRows {
     /// The first token of the batch.
     pub(crate) at: usize,
     pub(crate) tokens: usize,
+    /// Rows of the model's width in a row.
+    pub(crate) levels: usize,
 }
 
 /// The buffers of a pass of up to T tokens and R rows of logits, allocated once. A cell is borrowed while a node runs:
@@ -218,6 +221,8 @@ pub(crate) struct Scratch {
     head_ids: Buffer<u32>,
     /// Rows of pictures in the current pass.
     pub(crate) pictures: Vec<PictureRows>,
+    /// Positions of several axes, in models and towers that have them.
+    pub(crate) axes: Option<Axes>,
     /// Forced choices of experts, which replace the routers' choices. `None` until a pass is forced.
     pub(crate) forced: Option<Forced>,
     slots: Arc<Slots>,
@@ -270,6 +275,7 @@ impl Scratch {
             weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
             head_ids,
             pictures: Vec::new(),
+            axes: None,
             forced: None,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,

@@ -192,8 +192,8 @@ impl Runner {
             let placed = self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
             // Each head drafts its token, the last one all further ones. The heads after it compute their rows of this token.
             let (outputs, first) = (PassOutputs::Logits { rows }, step.min(heads.len() - 1));
-            let (kind, has_pictures) = (PassKind::Draft(first), false);
-            let shape = StepShape { tokens: rows, outputs, argmax: true, kind, step: placed, has_pictures };
+            let (kind, has_pictures, has_axes) = (PassKind::Draft(first), false, false);
+            let shape = StepShape { tokens: rows, outputs, argmax: true, kind, step: placed, has_pictures, has_axes };
             let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
             graphs.run(backend, shape, &mut || {
                 predict(backend, &model, &heads[first..], rotaries, state, scratch, rows)?;

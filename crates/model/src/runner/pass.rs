@@ -96,19 +96,35 @@ impl Runner {
     /// The rows of the batch's pictures, which the tower computes before anything of the sequences changes.
     fn encode(&mut self, batch: &Batch) -> Result<()> {
         self.scratch.pictures.clear();
+        if let (Some(_), Some(encoder)) = (&self.scratch.axes, &self.encoder) {
+            self.grids.note(batch, encoder.tower())?;
+        }
         for &BatchImage { at, tokens, ref image, tile, first } in &batch.images {
             let no_tower = || Error::NoTower { architecture: self.model.spec.architecture.clone() };
             let rows = self.encoder.as_mut().ok_or_else(no_tower)?.rows(image, tile)?;
-            let of_tile = rows.len() / self.model.spec.hidden;
+            let levels = 1 + self.model.spec.picture_layers;
+            let of_tile = rows.len() / self.model.spec.hidden / levels;
             if first.checked_add(tokens).is_none_or(|end| end > of_tile) {
                 let reason = format!(
                     "tokens {first}… of a tile (found {tokens}, expected an end at {of_tile}); use the tower's layout"
                 );
                 return Err(Error::Picture { reason });
             }
-            self.scratch.pictures.push(PictureRows { rows, first, at, tokens });
+            self.scratch.pictures.push(PictureRows { rows, first, at, tokens, levels });
         }
         Ok(())
+    }
+
+    /// Uploads the positions of the batch's tokens, if they have several that differ.
+    fn place_axes(&mut self, padded: usize) -> Result<bool> {
+        let Some(axes) = &mut self.scratch.axes else { return Ok(false) };
+        axes.is_on = self.grids.concern(&self.places);
+        if axes.is_on {
+            let mut positions = self.grids.positions(&self.places);
+            positions.iter_mut().for_each(|of_axis| of_axis.resize(padded, 0));
+            axes.place(&self.model.backend, &positions)?;
+        }
+        Ok(axes.is_on)
     }
 
     fn run(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
@@ -155,7 +171,8 @@ impl Runner {
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
         let kind = if experts.is_some() { PassKind::Forced } else { PassKind::Forward };
         let has_pictures = !self.scratch.pictures.is_empty();
-        let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures };
+        let has_axes = self.place_axes(tokens)?;
+        let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         self.last = Some(shape);
         if self.expert_counts.is_none() {
             return self.step(shape);

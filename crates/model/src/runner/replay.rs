@@ -17,8 +17,8 @@ impl Runner {
         // The last forward pass cannot be run again: its runs are overwritten.
         self.last = None;
         let (outputs, argmax, kind, step) = (PassOutputs::None, false, PassKind::Replay, PlacementKind::NONE);
-        let has_pictures = false;
-        let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures };
+        let (has_pictures, has_axes) = (false, false);
+        let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         while self.state.needs_replay() {
             let replayed = self.state.place_replay(backend, tokens)?;
             let Self { rotaries, state, scratch, graphs, .. } = &mut *self;

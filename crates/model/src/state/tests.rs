@@ -16,7 +16,14 @@ const TOKENS: usize = 40;
 
 /// One layer for each window.
 fn spec(windows: &[Option<usize>]) -> ModelSpec {
-    let rope = RopeSpec { style: RopeStyle::Halves, base: 1e4, width: 2, scaling: RopeScaling::None, factors: false };
+    let rope = RopeSpec {
+        style: RopeStyle::Halves,
+        base: 1e4,
+        width: 2,
+        scaling: RopeScaling::None,
+        factors: false,
+        axes: None,
+    };
     let attention = |&window: &Option<usize>| AttentionSpec {
         heads: 1,
         kv_heads: 1,
@@ -41,6 +48,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
     let layer = |window| LayerSpec { mixer: Mixer::Attention(attention(window)), mlp: Some(mlp.clone()) };
     ModelSpec {
+        picture_layers: 0,
         architecture: String::new(),
         name: None,
         vocab: 2,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_kernels::ops::{Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
-use super::spec::{Positions, Step, TABLE, TowerSpec};
+use super::spec::{Step, TABLE, TowerSpec};
 use crate::program::node::{Attention, Node, RmsNorm};
 use crate::program::tensors::{TensorSpec, Tensors, VectorSpec};
 use crate::program::{ActId, ActShape, Columns, MatrixId, Part, Program, RowsId, RowsShape, Unit, VectorId};
@@ -59,25 +59,36 @@ impl Builder<'_> {
         let values = 3 * patch * patch;
         let (patches, residual) = (self.new_rows(values, "patches"), self.new_rows(width, "the residual stream"));
         self.nodes.push(Node::Input { rows: vec![patches, residual] });
-        let Positions::Antialiased { side } = self.spec.positions;
+        let side = self.spec.table_side();
         // Only checked here: the host reads the table.
         self.tensors.add_host(TensorSpec::new(TABLE, &[width, side * side]));
-        let weight = self.tensors.add_matrix(
-            Role::Matrix,
-            vec![TensorSpec::new("v.patch_embd.weight", &[patch, patch, 3, width]).of_patches()],
-        );
-        let bias = Some(self.vector("v.patch_embd.bias", width));
-        let act = self.prepare(patches);
-        let add = Epilogue::Add { scale: 1.0 };
-        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+        let mut bias = Some(self.vector("v.patch_embd.bias", width));
+        let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
+        // A tower for videos has a kernel for each of two frames; a picture is both.
+        for kernel in ["weight", "weight.1"].into_iter().take(self.spec.kernels) {
+            let tensor = TensorSpec::new(format!("v.patch_embd.{kernel}"), &[patch, patch, 3, width]).of_patches();
+            let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
+            self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y: residual });
+        }
+        let mut levels = Vec::new();
         let mut layers = vec![self.part(Stage::Embedding)];
         for layer in 0..self.spec.layers {
             self.layer(layer, residual);
+            if let Some((_, steps)) = self.spec.deepstack.iter().find(|(of, _)| *of == layer) {
+                levels.push(self.steps(steps, residual));
+            }
             layers.push(self.part(Stage::Layer(layer)));
         }
-        let mut x = residual;
-        for step in &self.spec.steps {
-            x = self.step(step, x);
+        let mut x = self.steps(&self.spec.steps, residual);
+        if !levels.is_empty() {
+            let (out, cols) = (self.spec.out, self.spec.out * self.spec.levels());
+            self.unit = Unit::Output;
+            let joined = self.new_rows(cols, "rows of all levels");
+            for (level, rows) in [x].into_iter().chain(levels).enumerate() {
+                let part = Columns { rows: joined, first: level * out, end: (level + 1) * out };
+                self.nodes.push(Node::Copy { x: self.all(rows), out: part });
+            }
+            x = joined;
         }
         let norm = self.part(Stage::Output);
         let head = self.part(Stage::Output);
@@ -106,18 +117,21 @@ impl Builder<'_> {
     }
 
     fn layer(&mut self, layer: usize, residual: RowsId) {
-        let TowerSpec { width, heads, inner, norm, norm_eps, activation, .. } = *self.spec;
+        let &TowerSpec { width, heads, inner, norm, norm_eps, activation, .. } = self.spec;
         let name = |part: &str| format!("v.blk.{layer}.{part}");
         let add = Epilogue::Add { scale: 1.0 };
 
         let x = self.norm(&name("ln1"), norm, norm_eps, residual);
         let act = self.prepare(x);
-        let parts = ["attn_q", "attn_k", "attn_v"].map(name);
-        let tensors = |part: &'static str, shape: &[usize]| -> Vec<TensorSpec> {
-            parts.iter().map(|name| TensorSpec::new(format!("{name}.{part}"), shape)).collect()
+        let (parts, rows): (&[&str], _) = match self.spec.is_fused {
+            true => (&["attn_qkv"], 3 * width),
+            false => (&["attn_q", "attn_k", "attn_v"], width),
         };
-        let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, width]));
-        let bias = Some(self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[width]))));
+        let tensors = |part: &'static str, shape: &[usize]| -> Vec<TensorSpec> {
+            parts.iter().map(|of| TensorSpec::new(format!("{}.{part}", name(of)), shape)).collect()
+        };
+        let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, rows]));
+        let bias = Some(self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
         let qkv = self.new_rows(3 * width, "queries, keys and values");
         self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
         let (out, act) = (self.new_rows(width, "attention"), self.new_act(width));
@@ -130,6 +144,10 @@ impl Builder<'_> {
             first: 0,
             sinks: None,
         };
+        if self.spec.rope.is_some() {
+            let x = Columns { rows: qkv, first: 0, end: 2 * width };
+            self.nodes.push(Node::Rope { layer, x, head_width: width / heads });
+        }
         let qkv = Columns { rows: qkv, first: 0, end: 3 * width };
         self.nodes.push(Node::AttendWhole { layer, qkv, norms: None, options, out, act });
         let (weight, bias) = self.linear(&name("attn_out"), [width, width], true);
@@ -143,17 +161,24 @@ impl Builder<'_> {
         self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
     }
 
+    /// The steps of a projector; later values have a row for each patch again.
+    fn steps(&mut self, steps: &[Step], x: RowsId) -> RowsId {
+        let out = steps.iter().fold(x, |x, step| self.step(step, x));
+        self.unit = Unit::Token;
+        out
+    }
+
     fn step(&mut self, step: &Step, x: RowsId) -> RowsId {
-        match *step {
-            Step::Norm { name, kind, eps } => self.norm(name, kind, eps, x),
+        match step {
+            Step::Norm { name, kind, eps } => self.norm(name, *kind, *eps, x),
             Step::Join => {
                 self.unit = Unit::Output;
                 let out = self.new_rows(self.cols(x) * self.spec.merge.pow(2), "joined patches");
                 self.nodes.push(Node::Join { x, out });
                 out
             }
-            Step::Linear { name, out, bias } => self.product(name, out, bias, x),
-            Step::Activation(kind) => self.activation(kind, x),
+            Step::Linear { name, out, bias } => self.product(name, *out, *bias, x),
+            Step::Activation(kind) => self.activation(*kind, x),
         }
     }
 

@@ -11,9 +11,10 @@ use gristmill_vision::{Patches, Prepared};
 
 use super::build::Ends;
 use super::positions::{block_order, resized};
-use super::spec::Positions;
+use super::spec::PatchRope;
 use super::{Tower, TowerSpec};
 use crate::error::{Error, Result};
+use crate::program::axes::{Axes, AxisRotary, axis as axis_rotary};
 use crate::program::run::encode;
 use crate::program::scratch::Scratch;
 use crate::state::{FixedLayer, LayerState, LayerStates};
@@ -73,6 +74,10 @@ impl Encoder {
         Self { tower, memory: None, kept: VecDeque::new(), encoded: 0 }
     }
 
+    pub(crate) fn tower(&self) -> &Tower {
+        &self.tower
+    }
+
     /// Tiles that were encoded. A tile whose rows are kept is not encoded again.
     pub(crate) fn encoded(&self) -> usize {
         self.encoded
@@ -118,16 +123,20 @@ impl Encoder {
         let of_patch = values.len() / count;
         let ordered: Vec<f32> =
             order.iter().flat_map(|[y, x]| &values[(y * columns + x) * of_patch..][..of_patch]).copied().collect();
-        let Positions::Antialiased { .. } = spec.positions;
-        let positions = resized(table, spec.width, [rows, columns], &order);
+        let positions = resized(spec.positions, table, spec.width, [rows, columns], &order);
         backend.upload(&ordered, &mut memory.scratch.rows_mut(ends.patches))?;
         backend.upload(&positions, &mut memory.scratch.rows_mut(ends.residual))?;
         memory.states.place(backend, count)?;
+        if let Some(axes) = &mut memory.scratch.axes {
+            let of_axis = |axis: usize| order.iter().map(|place| place[axis] as u32).collect();
+            axes.place(backend, &[of_axis(0), of_axis(1)])?;
+        }
         let Memory { scratch, states, rotaries, .. } = memory;
         let attention = tower.attention_precision;
         encode(backend, (program, weights), rotaries, states, scratch, [count, tokens], attention)?;
-        let mut out = backend.alloc::<f32>(tokens * spec.out, "rows of a picture")?;
-        backend.copy(scratch.rows(program.hidden).view(tokens, spec.out)?, &mut out, 0)?;
+        let cols = spec.out * spec.levels();
+        let mut out = backend.alloc::<f32>(tokens * cols, "rows of a picture")?;
+        backend.copy(scratch.rows(program.hidden).view(tokens, cols)?, &mut out, 0)?;
         Ok(out)
     }
 }
@@ -136,12 +145,30 @@ impl Memory {
     fn new(tower: &Tower, patches: usize) -> Result<Self> {
         let Tower { spec, program, backend, precision, .. } = tower;
         let tokens = patches / (spec.merge * spec.merge);
-        let scratch = Scratch::new(backend, &program.slots, *precision, [patches, tokens, 0])?;
+        let mut scratch = Scratch::new(backend, &program.slots, *precision, [patches, tokens, 0])?;
+        if let Some(rope) = spec.rope {
+            let axes = Arc::new(rope_axes(backend, rope, spec.width / spec.heads)?);
+            scratch.axes = Some(Axes::new(backend, vec![Some(axes); spec.layers], 2, patches)?);
+        }
         let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
         let rotary = Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 });
         let rotaries = vec![rotary; spec.layers];
         Ok(Self { patches, scratch, states: States::new(backend, spec, patches)?, rotaries })
     }
+}
+
+/// The rotations by rows and by columns.
+fn rope_axes(backend: &Backend, rope: PatchRope, width: usize) -> Result<Vec<AxisRotary>> {
+    let PatchRope::RowsThenColumns { base } = rope;
+    let pairs = width / 2;
+    let of_axis = |axis: usize| {
+        let frequency = |pair: usize| match pair / (pairs / 2).max(1) == axis {
+            true => f64::from(base).powf(-4.0 * (pair % (pairs / 2).max(1)) as f64 / width as f64) as f32,
+            false => 0.0,
+        };
+        axis_rotary(backend, RopeStyle::Halves, &(0..pairs).map(frequency).collect::<Vec<_>>(), 1.0, 0)
+    };
+    Ok(vec![of_axis(0)?, of_axis(1)?])
 }
 
 impl States {

@@ -24,7 +24,7 @@ pub(crate) mod spec;
 use std::fmt;
 use std::sync::Arc;
 
-use gristmill_files::gguf::GgufFile;
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_vision::{Patches, Processor};
@@ -32,10 +32,11 @@ use gristmill_vision::{Patches, Processor};
 use crate::error::{Error, Result};
 use crate::family;
 use crate::program::Program;
+use crate::spec::ModelSpec;
 use crate::weights::{self, Weights};
 pub(crate) use encode::Encoder;
+use spec::TABLE;
 pub use spec::TowerSpec;
-use spec::{Positions, TABLE};
 
 /// A loaded vision tower with its projector: immutable, and shared by runners.
 pub struct Tower {
@@ -59,34 +60,35 @@ impl fmt::Debug for Tower {
 }
 
 impl Tower {
-    /// Loads the tower of an `mmproj` file for a text model whose residual stream has this width.
+    /// Loads the tower of an `mmproj` file for a text model.
     ///
     /// # Errors
     /// An [`Error`] that says what is wrong with the file.
-    pub fn load(file: GgufFile, hidden: usize, backend: Arc<Backend>, precision: Precision) -> Result<Self> {
+    pub fn load(file: GgufFile, text: &ModelSpec, backend: Arc<Backend>, precision: Precision) -> Result<Self> {
         let spec = family::tower(&file)?;
         let processor = keys::processor(&file, &spec.projector)?;
-        if spec.out != hidden {
-            return Err(Error::TowerWidth { found: spec.out, expected: hidden });
+        let (out, levels) = (spec.out, spec.levels() - 1);
+        if (out, levels) != (text.hidden, text.picture_layers) {
+            return Err(Error::TowerWidth {
+                found: out,
+                levels,
+                expected: text.hidden,
+                expected_levels: text.picture_layers,
+            });
         }
         let program = build::build(&spec);
         let leaves_out = |name: &str| spec.leaves_out(name);
         weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
         let exclusive = backend.exclusive();
         let weights = weights::load(&file, &program.tensors, &backend, &mut |_| Ok(()))?;
-        let table = match spec.positions {
-            Positions::Antialiased { .. } => file
-                .tensor(TABLE)
-                .map(|tensor| -> Result<Vec<f32>> {
-                    let bytes = file.load(tensor)?;
-                    let mut values = vec![0.0; usize::try_from(tensor.elements()).unwrap_or(0)];
-                    // The survey has checked the shape, so the bytes are exactly these values.
-                    tensor.format.decode(bytes.as_slice(), &mut values);
-                    Ok(values)
-                })
-                .transpose()?
-                .unwrap_or_default(),
+        let values = |tensor: &TensorInfo| -> Result<Vec<f32>> {
+            let bytes = file.load(tensor)?;
+            let mut values = vec![0.0; usize::try_from(tensor.elements()).unwrap_or(0)];
+            // The survey has checked the shape, so the bytes are exactly these values.
+            tensor.format.decode(bytes.as_slice(), &mut values);
+            Ok(values)
         };
+        let table = file.tensor(TABLE).map(values).transpose()?.unwrap_or_default();
         drop(exclusive);
         let attention_precision = if spec.is_exact(&file) { Precision::Exact } else { precision };
         Ok(Self { file, spec, processor, program, weights, backend, precision, attention_precision, table })

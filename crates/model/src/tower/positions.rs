@@ -1,5 +1,7 @@
 //! What the host computes for a tile: the order of its patches, and their positions.
 
+use super::spec::Positions;
+
 /// The patches of `rows × columns` in the order of the blocks of `merge × merge` patches that become one token: blocks
 /// row by row, and in a block patches row by row. Returns the row and the column of each.
 pub(super) fn block_order(rows: usize, columns: usize, merge: usize) -> Vec<[usize; 2]> {
@@ -28,10 +30,29 @@ fn antialiased(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
     (0..to).map(weights).collect()
 }
 
+/// The weights of `from` cells for each of `to`: bilinear, the first and the last of both at the same place.
+fn aligned(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
+    let weights = |i: usize| {
+        let at = if to > 1 { i as f64 * (from - 1) as f64 / (to - 1) as f64 } else { 0.0 };
+        let first = (at.floor() as usize).min(from - 1);
+        let part = (at - first as f64) as f32;
+        (first, if first + 1 < from { vec![1.0 - part, part] } else { vec![1.0] })
+    };
+    (0..to).map(weights).collect()
+}
+
 /// A square table of rows of `width` values, resized to `rows × columns`, in the given order of its places.
-pub(super) fn resized(table: &[f32], width: usize, [rows, columns]: [usize; 2], order: &[[usize; 2]]) -> Vec<f32> {
-    let side = (table.len() / width.max(1)).isqrt();
-    let (of_rows, of_columns) = (antialiased(side, rows), antialiased(side, columns));
+pub(super) fn resized(
+    positions: Positions,
+    table: &[f32],
+    width: usize,
+    [rows, columns]: [usize; 2],
+    order: &[[usize; 2]],
+) -> Vec<f32> {
+    let (of_rows, of_columns, side) = match positions {
+        Positions::Antialiased { side } => (antialiased(side, rows), antialiased(side, columns), side),
+        Positions::Aligned { side } => (aligned(side, rows), aligned(side, columns), side),
+    };
     let mut out = vec![0.0; order.len() * width];
     for (out, &[y, x]) in out.chunks_exact_mut(width).zip(order) {
         let ((top, of_row), (left, of_column)) = (&of_rows[y], &of_columns[x]);
@@ -60,9 +81,12 @@ mod tests {
     fn a_table_of_the_same_size_is_unchanged() {
         let table: Vec<f32> = (0..18).map(|at| at as f32).collect();
         let order = block_order(3, 3, 1);
-        assert_eq!(resized(&table, 2, [3, 3], &order), table);
-        // One place has the average.
-        let average = resized(&table, 2, [1, 1], &block_order(1, 1, 1));
+        let of = |positions, size: [usize; 2]| resized(positions, &table, 2, size, &block_order(size[0], size[1], 1));
+        let (smooth, aligned) = (Positions::Antialiased { side: 3 }, Positions::Aligned { side: 3 });
+        assert!(of(smooth, [3, 3]) == table && of(aligned, [3, 3]) == table, "{order:?}");
+        // One place has the average, or the first.
+        let average = of(smooth, [1, 1]);
         assert!((average[0] - 8.0).abs() < 1e-5 && (average[1] - 9.0).abs() < 1e-5, "{average:?}");
+        assert_eq!(of(aligned, [1, 2]), [0.0, 1.0, 4.0, 5.0]);
     }
 }

@@ -28,6 +28,10 @@ pub struct TowerSpec {
     pub width: usize,
     /// Layers.
     pub layers: usize,
+    /// Kernels of the patches, whose sum is used: 2 if the tower reads videos too.
+    pub kernels: usize,
+    /// Queries, keys and values have one matrix.
+    pub is_fused: bool,
     /// Heads of attention.
     pub heads: usize,
     /// Width of the MLP.
@@ -40,6 +44,10 @@ pub struct TowerSpec {
     pub activation: GateKind,
     /// What is added to the patches.
     pub positions: Positions,
+    /// How queries and keys are rotated.
+    pub rope: Option<PatchRope>,
+    /// Layers whose output, through these steps, is added to the output of the first layers of the text model, in order.
+    pub deepstack: Vec<(usize, Vec<Step>)>,
     /// From the rows of the last layer to the rows of tokens.
     pub steps: Vec<Step>,
     /// Width of a token's row.
@@ -58,6 +66,24 @@ pub enum Positions {
         /// Rows, and columns, of the table.
         side: usize,
     },
+    /// A square table, resized to the picture: bilinear, so that the first and the last patch of a side are those of the
+    /// table.
+    Aligned {
+        /// Rows, and columns, of the table.
+        side: usize,
+    },
+}
+
+/// RoPE of patches, by their rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PatchRope {
+    /// Of d / 2 pairs in halves of a head of d elements, the first half rotates by rows and the others by columns, pair i of
+    /// each by base^(−4i / d).
+    RowsThenColumns {
+        /// The base.
+        base: f32,
+    },
 }
 
 /// A step of a projector.
@@ -67,7 +93,7 @@ pub enum Step {
     /// A norm whose tensors start with this name.
     Norm {
         /// The name.
-        name: &'static str,
+        name: String,
         /// Its kind.
         kind: NormKind,
         /// Added to the variance.
@@ -78,7 +104,7 @@ pub enum Step {
     /// A product with the matrix of this name.
     Linear {
         /// The name.
-        name: &'static str,
+        name: String,
         /// Rows of the matrix.
         out: usize,
         /// Whether it has a bias.
@@ -89,6 +115,18 @@ pub enum Step {
 }
 
 impl TowerSpec {
+    /// Rows of the text model's width for each token: its embedding, and what is added in layers.
+    pub fn levels(&self) -> usize {
+        1 + self.deepstack.len()
+    }
+
+    /// Rows, and columns, of the table of positions.
+    pub(crate) fn table_side(&self) -> usize {
+        match self.positions {
+            Positions::Antialiased { side } | Positions::Aligned { side } => side,
+        }
+    }
+
     /// Whether all products are exact: then attention rounds nothing either.
     pub(crate) fn is_exact(&self, file: &GgufFile) -> bool {
         let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;

@@ -15,6 +15,7 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
 use crate::error::{Error, Result};
+use crate::program::axes::{Axes, AxisRotary, axis as axis_rotary};
 use crate::program::tensors::{TensorSpec, Tensors};
 use crate::program::{MatrixId, OrderId, ScalarId, VectorId};
 use crate::rope;
@@ -85,6 +86,40 @@ impl Weights {
             });
         }
         Ok(ropes)
+    }
+
+    /// The axes of the layers that have several, from the RoPE of every layer.
+    pub(crate) fn axes(
+        &self,
+        spec: &ModelSpec,
+        rotaries: &[Arc<Rotary>],
+        tokens: usize,
+        backend: &Backend,
+    ) -> Result<Option<Axes>> {
+        let mut layers: Vec<Option<Arc<Vec<AxisRotary>>>> = Vec::new();
+        let ropes: Vec<_> = spec.all_layers().map(LayerSpec::rope).collect();
+        for (index, (rope, rotary)) in ropes.iter().zip(rotaries).enumerate() {
+            let Some(axes) = rope.and_then(|rope| rope.axes) else {
+                layers.push(None);
+                continue;
+            };
+            if let Some(known) = ropes[..index].iter().position(|before| before == rope) {
+                layers.push(layers[known].clone());
+                continue;
+            }
+            let mut frequencies = vec![0.0; rotary.frequencies.len()];
+            backend.download(rotary.frequencies.view(1, frequencies.len())?, &mut frequencies)?;
+            let of_axis = |axis: usize| {
+                let own = |(pair, &f): (usize, &f32)| if axes.of_pair(pair) == axis { f } else { 0.0 };
+                let frequencies: Vec<f32> = frequencies.iter().enumerate().map(own).collect();
+                axis_rotary(backend, rotary.style, &frequencies, rotary.magnitude, 0)
+            };
+            layers.push(Some(Arc::new((0..3).map(of_axis).collect::<Result<_>>()?)));
+        }
+        match layers.iter().any(Option::is_some) {
+            true => Ok(Some(Axes::new(backend, layers, 3, tokens)?)),
+            false => Ok(None),
+        }
     }
 
     /// Bytes of prepared weights, without the mapped file.

@@ -8,5 +8,5 @@ use crate::family::read::{KeyReader, Sections};
 use crate::spec::ModelSpec;
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    file.uniform(file.attention_in(RopeStyle::Halves, Sections::Three)?, file.dense(Activation::SwiGlu)?)
+    file.uniform(file.attention_in(RopeStyle::Halves, Sections::Runs)?, file.dense(Activation::SwiGlu)?)
 }

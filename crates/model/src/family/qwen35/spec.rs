@@ -14,5 +14,5 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
         true => file.moe(true, Some(file.gated_shared_expert()?))?,
         false => file.dense(Activation::SwiGlu)?,
     };
-    model(file, delta, Sections::Three, mlp)
+    model(file, delta, Sections::Interleaved, mlp)
 }

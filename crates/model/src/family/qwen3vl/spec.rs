@@ -8,10 +8,9 @@ use crate::family::read::{KeyReader, Sections};
 use crate::spec::{AttentionSpec, ModelSpec, QkNorm};
 
 pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
-    // Only images have rows for several layers.
-    file.count_or_zero("n_deepstack_layers")?;
-    let attention = file.attention_in(RopeStyle::Halves, Sections::Three)?;
+    let picture_layers = file.count_or_zero("n_deepstack_layers")?;
+    let attention = file.attention_in(RopeStyle::Halves, Sections::Interleaved)?;
     let attention = AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..attention };
     let mlp = if file.has("expert_count")? { file.moe(true, None)? } else { file.dense(Activation::SwiGlu)? };
-    file.uniform(attention, mlp)
+    Ok(ModelSpec { picture_layers, ..file.uniform(attention, mlp)? })
 }

@@ -5,15 +5,17 @@ use gristmill_kernels::ops::{GateKind, RopeStyle, Temperature, Window};
 use super::{KeyReader, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
-use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeScaling, RopeSpec};
+use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeAxes, RopeScaling, RopeSpec};
 
 /// Multimodal RoPE: whether a head's pairs use several positions of a token, which are equal for text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::family) enum Sections {
     /// One position.
     None,
-    /// Three positions; each pair uses one of them.
-    Three,
+    /// Three positions; adjacent pairs use the same.
+    Runs,
+    /// Three positions; pairs take turns.
+    Interleaved,
 }
 
 impl KeyReader<'_> {
@@ -188,9 +190,13 @@ impl KeyReader<'_> {
             return self.wrong("rope.dimension_count", width, rule);
         }
         let multiple = sections;
-        if multiple == Sections::Three {
-            self.three_sections(width)?;
-        }
+        let axes = match multiple {
+            Sections::None => None,
+            Sections::Runs | Sections::Interleaved => {
+                let is_interleaved = multiple == Sections::Interleaved;
+                Some(RopeAxes { sections: self.three_sections(width)?, is_interleaved })
+            }
+        };
         let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
         let sections = sections.filter(|_| multiple == Sections::None);
         if let Some(sections) = sections.filter(|sections| sections.iter().any(|&n| n != 0)) {
@@ -202,17 +208,17 @@ impl KeyReader<'_> {
         }
         let scaling = self.rope_scaling()?;
         let factors = !matches!(scaling, RopeScaling::Long { .. }) && self.tensor("rope_freqs.weight");
-        Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
+        Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors, axes })
     }
 
     /// Fails unless each pair of `rotated` elements uses one of three positions, which are equal for text.
-    fn three_sections(&self, rotated: usize) -> Result<()> {
+    fn three_sections(&self, rotated: usize) -> Result<[usize; 3]> {
         let key = self.key("rope.dimension_sections");
         let sections: Vec<usize> = self.source.required(&key)?;
         let [three, others] = [sections.get(..3), sections.get(3..)].map(Option::unwrap_or_default);
         let pairs = three.iter().fold(0_usize, |sum, &section| sum.saturating_add(section));
-        if pairs == rotated / 2 && others.iter().all(|&section| section == 0) {
-            return Ok(());
+        if let (&[time, rows, columns], true) = (three, pairs == rotated / 2 && others.iter().all(|&n| n == 0)) {
+            return Ok([time, rows, columns]);
         }
         let found = format!("{:?}", sections.get(..4).unwrap_or(&sections));
         Err(Error::Unsupported { key, found, known: "three sections that have all pairs" })

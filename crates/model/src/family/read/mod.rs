@@ -329,6 +329,7 @@ impl<'a> KeyReader<'a> {
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
             pooling: self.pooling()?,
+            picture_layers: 0,
             layers,
             prediction_layers,
             heads,

@@ -109,6 +109,9 @@ impl Builder<'_> {
         for (index, spec) in self.spec.layers.iter().enumerate() {
             let declared = self.tensors.len();
             self.layer(Layer { index, first: 0 }, spec, layer_inputs);
+            if index < self.spec.picture_layers {
+                self.push(Node::AddPictures { level: index + 1, out: self.residual });
+            }
             layers.push(self.part(Stage::Layer(index)));
             if !self.tensors.since(declared).all(|tensor| self.contains(&tensor.name)) {
                 break;
