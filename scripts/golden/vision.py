@@ -6,21 +6,25 @@ pictures.
     python scripts/golden/vision.py [NAME…]
 
 The text model of NAME is another golden model. crates/conformance/golden/vision/ gets NAME.mmproj.gguf, with the tensors
-and keys of llama.cpp's converter, and NAME.golden.gguf: pictures as patches (channel, row, column), prompts with the
-places of pictures, and the logits of every position as transformers computes them, in F32.
+and keys of llama.cpp's converter; the folder NAME, what transformers saves of the tower, in F16; and NAME.golden.gguf:
+pictures as patches (channel, row, column), prompts with the places of pictures, and the logits of every position as
+transformers computes them, in F32.
 
 It is asserted that each block of the tower, the positions and the projector matter: without one of them the logits of
 later text move by more than 100 times the tolerance of F32, and 20 times that of Q8_0.
 """
 
+import json
 import pathlib
 import sys
+import tempfile
 
 import gguf
 import numpy as np
 import torch
 from gguf import GGUFReader
 from gguf import GGMLQuantizationType as Q
+from safetensors.torch import load_file, save_file
 
 from tiny.build import build, norm_shift
 from tiny.draw import nmse
@@ -130,7 +134,24 @@ def make(name: str) -> None:
         writer.add_array(f"golden.spans.{i}", [number for span in spans for number in span])
         writer.add_tensor(f"logits.{i}", values.numpy())
     finish(writer)
+    if family.PREPROCESSOR and kind == Q.F32:
+        write_folder(OUT / name, model, family)
     print(f"{name:16} deviation of logits {wanted[0].std():.2f}")
+
+
+def write_folder(folder: pathlib.Path, model, family) -> None:
+    """What transformers saves of the tower, in F16, with its settings."""
+    with tempfile.TemporaryDirectory() as saved:
+        model.half().save_pretrained(saved)
+        tensors = load_file(pathlib.Path(saved, "model.safetensors"))
+        config = json.loads(pathlib.Path(saved, "config.json").read_text())
+    folder.mkdir(exist_ok=True)
+    parts = ("visual", "vision_tower", "multi_modal_projector")
+    save_file({name: tensor for name, tensor in tensors.items() if any(part in name for part in parts)},
+              folder / "model.safetensors")
+    settings = {key: value for key, value in config.items() if key != "text_config"}
+    (folder / "config.json").write_text(json.dumps(settings, indent=1) + "\n")
+    (folder / "preprocessor_config.json").write_text(json.dumps(family.PREPROCESSOR, indent=1) + "\n")
 
 
 if __name__ == "__main__":

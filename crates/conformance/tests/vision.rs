@@ -1,11 +1,13 @@
 //! Tiny random vision towers: the logits of prompts with pictures against transformers', which `scripts/golden/vision.py`
 //! wrote.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gpu_sim::Mode;
 use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
+use gristmill_convert::{open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::model::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_engine::serde_json;
@@ -295,7 +297,7 @@ fn forks_and_truncated_sequences_have_their_pictures() {
         let wanted = read(&mut runner, prompt, usize::MAX);
         let vocab = wanted.len() / prompt.tokens.len();
         let (all, last) = (prompt.tokens.len(), prompt.tokens.len() - 2);
-        let mut step = |runner: &mut Runner, id, range: std::ops::Range<usize>| {
+        let step = |runner: &mut Runner, id, range: std::ops::Range<usize>| {
             let mut batch = Batch::new();
             batch.push_with_images(id, &prompt.tokens[range.clone()], range.start, &prompt.spans, Outputs::All);
             runner.forward(&batch).unwrap().to_vec().unwrap()
@@ -311,6 +313,47 @@ fn forks_and_truncated_sequences_have_their_pictures() {
         let inside = runner.checkpoint(id, prompt.spans[1].start + 1).unwrap();
         runner.truncate(id, inside).unwrap();
         assert_eq!(step(&mut runner, id, inside..all), wanted[inside * vocab..], "{}", golden.name);
+    }
+}
+
+/// A folder as transformers saves it, opened and written, is the file of llama.cpp's converter, apart from F16.
+#[test]
+fn folders_are_the_files() {
+    let f16 = |value: f32| half::f16::from_f32(value).to_f32();
+    let goldens = goldens();
+    let folders = goldens.iter().map(|golden| (golden, golden::vision_folder().join(golden.name)));
+    let folders: Vec<_> = folders.filter(|(_, folder)| folder.is_dir()).collect();
+    assert_eq!(folders.len(), 3);
+    for (golden, folder) in folders {
+        let opened = open_tower(&folder, 2).unwrap().expect("a tower");
+        let path = std::env::temp_dir().join(format!("{}-{}.gguf", golden.name, std::process::id()));
+        write_tower(&opened, &path).unwrap();
+        let written = GgufFile::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        for file in [opened, written] {
+            let names =
+                |file: &GgufFile| file.tensors().iter().map(|tensor| tensor.name.clone()).collect::<BTreeSet<_>>();
+            assert_eq!(names(&file), names(&golden.tower), "{}", golden.name);
+            for tensor in golden.tower.tensors() {
+                let (found, (shape, wanted)) =
+                    (file.tensor(&tensor.name).unwrap(), values(&golden.tower, &tensor.name));
+                let mut read = vec![0.0; wanted.len()];
+                found.format.decode(file.load(found).unwrap().as_slice(), &mut read).unwrap();
+                let wanted: Vec<f32> = wanted.into_iter().map(f16).collect();
+                assert!(found.shape == shape && read == wanted, "{}: {}", golden.name, tensor.name);
+            }
+            for (key, value) in golden.tower.metadata().iter() {
+                let is_of_file = ["general.name", "clip.vision.projection_dim", "clip.vision.is_deepstack_layers"];
+                if !is_of_file.contains(&key) && key != "clip.vision.image_size" {
+                    assert_eq!(file.metadata().value(key), Some(value), "{}: {key}", golden.name);
+                }
+            }
+            let model =
+                Model::with_backend(golden.text.clone(), Arc::new(Reference::backend()), LoadOptions::default());
+            let mut runner = runner(Arc::new(model.unwrap().with_tower(file).unwrap()));
+            let error = nmse(&together(&mut runner, &golden.prompts), &expected(&golden.prompts));
+            assert!(error < 1e-3, "{}: {error:e}", golden.name);
+        }
     }
 }
 

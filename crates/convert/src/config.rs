@@ -170,6 +170,10 @@ impl Config {
         self
     }
 
+    pub(super) fn into_settings(self) -> Map<String, Value> {
+        self.entries
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

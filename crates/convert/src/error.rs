@@ -100,6 +100,14 @@ pub enum ConvertError {
     /// The output folder exists.
     #[error("{0} exists; name a new folder")]
     OutputExists(PathBuf),
+    /// The settings of the folder do not say how pictures are prepared.
+    #[error("{path}: {source}")]
+    Vision {
+        /// The folder.
+        path: PathBuf,
+        /// The problem.
+        source: gristmill_vision::Error,
+    },
     /// A required setting is missing.
     #[error("{path} has no {}, which this model needs; the file is incomplete", Name(.key))]
     NoSetting {

@@ -52,12 +52,12 @@ pub fn open_folder(
 }
 
 /// The tensors of a folder.
-struct FolderSource {
-    checkpoint: Checkpoint,
-    tensors: Vec<OutputTensor>,
+pub(super) struct FolderSource {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) tensors: Vec<OutputTensor>,
     /// The format that each is loaded in.
-    formats: Vec<Format>,
-    threads: usize,
+    pub(super) formats: Vec<Format>,
+    pub(super) threads: usize,
 }
 
 impl Debug for FolderSource {

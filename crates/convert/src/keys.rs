@@ -74,7 +74,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
     Ok(pairs)
 }
 
-fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
+pub(super) fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
     if let Kind::FlagOfLayer(kind) = key.kind {
         return Ok(Some(Value::Array(Array::Bool(layers_of(config, kind)?))));
     }

@@ -35,11 +35,13 @@ pub mod quantize;
 mod rope;
 mod rows;
 mod tensors;
+mod tower;
 mod vocabulary;
 
 pub use error::ConvertError;
 pub use folder::{is_model_folder, open_folder};
 pub use mlx_folder::{MlxQuantizer, MlxWidths};
+pub use tower::{open_tower, write_tower};
 
 use std::collections::HashSet;
 use std::fs;

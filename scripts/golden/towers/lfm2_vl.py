@@ -11,6 +11,7 @@ LAYERS, WIDTH, INNER, HEADS, PROJECTOR = 2, 64, 96, 4, 96
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
 # Pictures may follow each other without a token between.
 TOUCH = True
+PREPROCESSOR = {"image_processor_type": "Lfm2VlImageProcessorFast", "encoder_patch_size": PATCH, "downsample_factor": MERGE}
 
 
 @torch.no_grad()

@@ -12,6 +12,8 @@ DEEPSTACK = [0, 1, 2]
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
 # A picture has a mark before and behind it.
 TOUCH = False
+PREPROCESSOR = {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": PATCH, "merge_size": MERGE,
+                "size": {"shortest_edge": 256, "longest_edge": 65536}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLASSES = {
     "qwen3_vl_text": (t.Qwen3VLConfig, t.Qwen3VLForConditionalGeneration, DEEPSTACK),
     "qwen3_vl_moe_text": (t.Qwen3VLMoeConfig, t.Qwen3VLMoeForConditionalGeneration, DEEPSTACK),

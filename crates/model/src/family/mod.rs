@@ -19,7 +19,7 @@ use gristmill_files::gguf::GgufFile;
 use crate::error::{Error, Result};
 use crate::spec::ModelSpec;
 use crate::tower::TowerSpec;
-use published::Family;
+use published::{Family, TowerFamily};
 use read::KeyReader;
 
 pub(crate) use read::Source;
@@ -101,20 +101,24 @@ families! {
 /// Reads the spec of a tower from the keys of its file.
 type ReadTower = fn(&KeyReader) -> Result<TowerSpec>;
 
-/// Declares every tower once: its folder and the `clip.projector_type` names that its `spec.rs` reads.
+/// Declares every tower once: its folder, the `clip.projector_type` names that its `spec.rs` reads, and the tables in its
+/// `published.rs`.
 macro_rules! towers {
-    ($($folder:ident: [$($name:literal),+];)*) => {
+    ($($folder:ident: [$($name:literal),+], [$($published:ident),+];)*) => {
         $(mod $folder {
+            pub(super) mod published;
             pub(super) mod spec;
         })*
 
         const TOWERS: &[(&str, ReadTower)] = &[$($(($name, $folder::spec::spec),)+)*];
+
+        const TOWER_FAMILIES: &[&TowerFamily] = &[$($(&$folder::published::$published,)+)*];
     };
 }
 
 towers! {
-    lfm2_vl: ["lfm2"];
-    qwen_vl: ["qwen3vl_merger"];
+    lfm2_vl: ["lfm2"], [TOWER];
+    qwen_vl: ["qwen3vl_merger"], [TOWER, WITHOUT_DEEPSTACK];
 }
 
 /// Unsupported architectures, each with the missing feature.

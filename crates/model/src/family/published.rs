@@ -110,6 +110,58 @@ pub struct Within {
     pub named: &'static str,
 }
 
+/// The vision tower of a multimodal model, as it is published.
+pub struct TowerFamily {
+    /// `model_type` in `config.json`.
+    pub model_types: &'static [&'static str],
+    /// `clip.projector_type`.
+    pub projector: &'static str,
+    /// Keys `clip.{ours}` of the settings in `vision_config`.
+    pub keys: &'static [Key],
+    /// Keys of the settings around it.
+    pub outer_keys: &'static [Key],
+    /// Settings in `vision_config` with the only supported value.
+    pub expects: &'static [(&'static str, &'static str)],
+    /// The setting with the number of layers.
+    pub layers: &'static str,
+    /// The setting with the layers whose output is added to layers of the text model.
+    pub deepstack: Option<&'static str>,
+    /// Name prefixes of the tensors, by the release of transformers: pairs of what a rule says and what a folder has.
+    pub prefixes: &'static [(&'static str, &'static str)],
+    pub globals: &'static [TowerRule],
+    /// Tensors of each layer, with `{layer}`.
+    pub layer: &'static [TowerRule],
+    /// Tensors of each of these layers, with `{layer}`, in the folder with `{index}`.
+    pub deepstack_layer: &'static [TowerRule],
+}
+
+/// A tensor of a tower, without `.weight` and `.bias` for [`TowerHow::Linear`].
+pub struct TowerRule {
+    pub ours: &'static str,
+    pub theirs: &'static str,
+    pub how: TowerHow,
+}
+
+/// How a tensor of a tower is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TowerHow {
+    /// A weight and, if it is there, a bias.
+    Linear,
+    /// One tensor.
+    Same,
+    /// Weights of patches whose columns are (row, column, channel).
+    ChannelsLast,
+    /// The weights of patches for one of two frames.
+    Frame(usize),
+}
+
+impl TowerFamily {
+    /// The tower of a `model_type`.
+    pub fn find(model_type: &str) -> Option<&'static TowerFamily> {
+        super::TOWER_FAMILIES.iter().copied().find(|family| family.model_types.contains(&model_type))
+    }
+}
+
 /// A SentencePiece tokenizer with a list of merges.
 pub struct Merges {
     /// `tokenizer.ggml.model`.

@@ -1,0 +1,238 @@
+//! The vision tower of a folder, as an open `mmproj` file or written as one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gristmill_files::gguf::{GgufFile, GgufWriter, write_atomically};
+use gristmill_files::safetensors::Tensor;
+use gristmill_kernels::format::Format;
+use gristmill_model::family::published::{TowerFamily, TowerHow, TowerRule};
+use gristmill_vision::{Configs, Fit, Processor};
+
+use super::checkpoint::Checkpoint;
+use super::config::Config;
+use super::error::ConvertError;
+use super::folder::FolderSource;
+use super::inputs::{float, wrong_shape};
+use super::keys;
+use super::rows::{RowOrder, RowPlan, Stored};
+use super::tensors::{OutputTensor, Source};
+
+/// The settings of the tower in `config.json`.
+const SETTINGS: &str = "vision_config";
+
+/// Opens the vision tower of a folder as the `mmproj` file that it would become; `None` for a model without a tower, or
+/// with one that is not supported. Matrices keep their format. `threads` convert tensors of other formats.
+///
+/// # Errors
+/// [`ConvertError`] names the file, and the key or tensor.
+pub fn open_tower(folder: &Path, threads: usize) -> Result<Option<GgufFile>, ConvertError> {
+    let config = Config::read(&folder.join("config.json"))?;
+    let family = config.text("model_type")?.and_then(TowerFamily::find);
+    let (Some(family), Some(vision)) = (family, config.object(SETTINGS)?) else { return Ok(None) };
+    let checkpoint = Checkpoint::open(folder)?;
+    let Some(prefix) = family.prefix(&checkpoint) else { return Ok(None) };
+    for &(setting, known) in family.expects {
+        if let Some(found) = vision.value(setting).filter(|found| *found != known) {
+            return Err(vision.wrong(setting, found, format!("{known:?}, nothing else is supported")));
+        }
+    }
+    let mut header = GgufWriter::new();
+    header.set("general.architecture", "clip")?;
+    header.set("general.type", "mmproj")?;
+    header.set("clip.has_vision_encoder", true)?;
+    header.set("clip.projector_type", family.projector)?;
+    for (keys, config) in [(family.keys, &vision), (family.outer_keys, &config)] {
+        for key in keys {
+            if let Some(value) = keys::value(key, config)? {
+                header.set(&format!("clip.{}", key.ours), value)?;
+            }
+        }
+    }
+    preprocessing(&mut header, &processor(folder)?)?;
+    let tensors = Planner { family, checkpoint: &checkpoint, prefix, tensors: Vec::new() }.plan(&vision)?;
+    let format = |tensor: &OutputTensor| if tensor.shape.len() == 2 { tensor.format() } else { Format::F32 };
+    let formats: Vec<Format> = tensors.iter().map(format).collect();
+    for (tensor, format) in tensors.iter().zip(&formats) {
+        header.tensor(&tensor.name, *format, &tensor.shape)?;
+    }
+    let source = FolderSource { checkpoint, tensors, formats, threads: threads.max(1) };
+    Ok(Some(header.with_source(Arc::new(source))))
+}
+
+/// Writes a tower as an `mmproj` file, under a temporary name until it is complete.
+///
+/// # Errors
+/// If a value cannot be had in its format, or the file cannot be written.
+pub fn write_tower(tower: &GgufFile, path: &Path) -> Result<(), ConvertError> {
+    let mut header = GgufWriter::new();
+    for (key, value) in tower.metadata().iter() {
+        header.set(key, value.clone())?;
+    }
+    for tensor in tower.tensors() {
+        header.tensor(&tensor.name, tensor.format, &tensor.shape)?;
+    }
+    write_atomically(path, |out| {
+        let mut out = header.begin(out)?;
+        for tensor in tower.tensors() {
+            let bytes = tower.load(tensor).map_err(|error| ConvertError::Unrunnable(error.into()))?;
+            out.write_tensor(&tensor.name, bytes.as_slice())?;
+            tower.advise_done(tensor);
+        }
+        out.finish()?;
+        Ok(())
+    })
+}
+
+/// How the folder prepares pictures.
+fn processor(folder: &Path) -> Result<Processor, ConvertError> {
+    let read = |name: &str| Config::read_optional(&folder.join(name)).map(Config::into_settings);
+    let some = |settings: serde_json::Map<_, _>| Some(settings).filter(|settings| !settings.is_empty());
+    let configs = Configs {
+        preprocessor: some(read("preprocessor_config.json")?),
+        processor: some(read("processor_config.json")?),
+        model: read("config.json")?,
+    };
+    configs.read().map_err(|source| ConvertError::Vision { path: folder.to_owned(), source })
+}
+
+/// The keys of a processor.
+fn preprocessing(header: &mut GgufWriter, processor: &Processor) -> Result<(), ConvertError> {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    header.set("clip.vision.image_mean", processor.mean.to_vec())?;
+    header.set("clip.vision.image_std", processor.std.to_vec())?;
+    if let Fit::Area { min, max, .. } = processor.fit {
+        header.set("clip.vision.image_min_pixels", number(min))?;
+        header.set("clip.vision.image_max_pixels", number(max))?;
+    }
+    if let Some(tiling) = processor.tiling {
+        header.set("clip.vision.preproc_min_tiles", number(tiling.min))?;
+        header.set("clip.vision.preproc_max_tiles", number(tiling.max))?;
+        header.set("clip.vision.preproc_image_size", number(tiling.side))?;
+    }
+    Ok(())
+}
+
+struct Planner<'a> {
+    family: &'static TowerFamily,
+    checkpoint: &'a Checkpoint,
+    prefix: (&'static str, &'static str),
+    tensors: Vec<OutputTensor>,
+}
+
+/// The name of a rule's tensor in a folder with these prefixes.
+fn theirs((ours, theirs): (&str, &str), name: &str) -> String {
+    name.strip_prefix(ours).map_or_else(|| name.to_owned(), |rest| format!("{theirs}{rest}"))
+}
+
+/// The prefixes of a folder, by the first tensor of the tower.
+trait Prefixes {
+    fn prefix(&self, checkpoint: &Checkpoint) -> Option<(&'static str, &'static str)>;
+}
+
+impl Prefixes for TowerFamily {
+    fn prefix(&self, checkpoint: &Checkpoint) -> Option<(&'static str, &'static str)> {
+        let first = self.globals.first()?;
+        self.prefixes.iter().copied().find(|prefix| checkpoint.tensor(&theirs(*prefix, first.theirs)).is_some())
+    }
+}
+
+impl Planner<'_> {
+    fn plan(mut self, vision: &Config) -> Result<Vec<OutputTensor>, ConvertError> {
+        self.family.globals.iter().try_for_each(|rule| self.add(rule, None))?;
+        let layers = keys::needed(vision, self.family.layers)?;
+        for layer in 0..layers {
+            // A number of layers that is too large ends at the first one that is not there.
+            self.family.layer.iter().try_for_each(|rule| self.add(rule, Some((layer, 0))))?;
+        }
+        if let Some(list) = self.family.deepstack.map(|setting| vision.list(setting)).transpose()?.flatten() {
+            for (index, layer) in list.iter().enumerate() {
+                let layer = layer.as_u64().and_then(|layer| u32::try_from(layer).ok()).filter(|layer| *layer < layers);
+                let setting = self.family.deepstack.unwrap_or_default();
+                let wrong = || vision.wrong(setting, &list.clone().into(), "a list of layers");
+                let layer = layer.ok_or_else(wrong)?;
+                self.family.deepstack_layer.iter().try_for_each(|rule| self.add(rule, Some((layer, index))))?;
+            }
+        }
+        Ok(self.tensors)
+    }
+
+    fn add(&mut self, rule: &TowerRule, place: Option<(u32, usize)>) -> Result<(), ConvertError> {
+        let (layer, index) = place.unwrap_or_default();
+        let named = |name: &str| name.replace("{layer}", &layer.to_string()).replace("{index}", &index.to_string());
+        let (ours, name) = (named(rule.ours), theirs(self.prefix, &named(rule.theirs)));
+        match rule.how {
+            TowerHow::Linear => {
+                // A norm that the model does not have, or a product without bias.
+                let is_optional = ours == "mm.input_norm";
+                for (part, may_lack) in [("weight", is_optional), ("bias", true)] {
+                    let name = format!("{name}.{part}");
+                    match self.checkpoint.tensor(&name) {
+                        Some(tensor) => self.push(format!("{ours}.{part}"), tensor)?,
+                        None if may_lack => {}
+                        None => return Err(self.missing(name)),
+                    }
+                }
+                Ok(())
+            }
+            TowerHow::Same => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                self.push(ours, tensor)
+            }
+            TowerHow::ChannelsLast | TowerHow::Frame(_) => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                let (shape, values) = patches(self.checkpoint, tensor, rule.how)?;
+                self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
+                Ok(())
+            }
+        }
+    }
+
+    fn missing(&self, name: String) -> ConvertError {
+        self.checkpoint.explain(ConvertError::MissingTensor(name))
+    }
+
+    fn push(&mut self, name: String, tensor: &Tensor) -> Result<(), ConvertError> {
+        let format = float(tensor)?;
+        let shape: Vec<u64> = tensor.shape.iter().rev().copied().collect();
+        let [columns, count] = match *shape.as_slice() {
+            [columns] => [columns, 1],
+            [columns, rows] => [columns, rows],
+            _ => return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector and no matrix")),
+        }
+        .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let rows = RowPlan { count, columns, order: RowOrder::Same };
+        let source = Source::Tensors { parts: vec![Stored::Rows(tensor.clone())], format, rows };
+        self.tensors.push(OutputTensor { name, shape, source });
+        Ok(())
+    }
+}
+
+/// The weights of patches as (channel, row, column).
+fn patches(checkpoint: &Checkpoint, tensor: &Tensor, how: TowerHow) -> Result<(Vec<u64>, Vec<f32>), ConvertError> {
+    let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no matrix of patches");
+    let [outputs, side, frames] = match *tensor.shape.as_slice() {
+        [outputs, columns] => [outputs, (columns / 3).isqrt(), 1],
+        [outputs, 3, frames, side, other] if side == other => [outputs, side, frames],
+        _ => return Err(wrong()),
+    }
+    .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    let area = side.checked_mul(side).ok_or_else(wrong)?;
+    let all = [outputs, 3, frames, area].into_iter().try_fold(1_usize, usize::checked_mul).ok_or_else(wrong)?;
+    let mut stored = vec![0.0; all];
+    float(tensor)?.decode(checkpoint.data(tensor), &mut stored).ok_or_else(wrong)?;
+    let row = 3 * frames * area;
+    let mut values = Vec::with_capacity(outputs * 3 * area);
+    for output in stored.chunks_exact(row.max(1)) {
+        for channel in 0..3 {
+            match how {
+                TowerHow::Frame(frame) if frame < frames => {
+                    values.extend_from_slice(&output[(channel * frames + frame) * area..][..area]);
+                }
+                TowerHow::Frame(_) => return Err(wrong()),
+                _ => values.extend((0..area).map(|pixel| output[pixel * 3 + channel])),
+            }
+        }
+    }
+    Ok((vec![side as u64, side as u64, 3, outputs as u64], values))
+}
