@@ -32,14 +32,15 @@ from tiny.files import finish
 from tiny.formats import decode, encode
 from tiny.recurrent import Order
 from tiny.shapes import MODELS, VOCAB
-from tiny.tensors import half, names
-from towers import lfm2_vl, qwen_vl
+from tiny.tensors import half, names, unpermute
+from towers import lfm2_vl, mistral3_vl, qwen_vl
 
 MODELS_FOLDER = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 OUT = MODELS_FOLDER / "vision"
 TOWERS = {
     "lfm2-vl-f32": (lfm2_vl, "lfm2-f32", Q.F32, 1e-6), "lfm2-vl-q8_0": (lfm2_vl, "lfm2-f32", Q.Q8_0, 1e-3),
     "qwen3-vl-f32": (qwen_vl, "qwen3vl-f32", Q.F32, 1e-6), "qwen3-vl-q8_0": (qwen_vl, "qwen3vl-f32", Q.Q8_0, 1e-3),
+    "mistral3-vl-f32": (mistral3_vl, "mistral3-f32", Q.F32, 1e-6), "mistral3-vl-q8_0": (mistral3_vl, "mistral3-f32", Q.Q8_0, 1e-3),
     "qwen35-f32": (qwen_vl, "qwen35-f32", Q.F32, 1e-6),
 }
 # The token that stands for a row of a picture.
@@ -58,12 +59,17 @@ def text_model(name: str):
         values = decode(np.array(tensors[ours].data), tensors[ours].tensor_type) - np.float32(norm_shift(shape, theirs))
         if isinstance(heads, Order):
             values = heads.give(to.numpy(), values)
+        elif heads:
+            values = unpermute(values, heads)
         to.copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(to.shape))
     return model
 
 
-def prompts(sizes: list, touch: bool, generator: torch.Generator) -> list:
-    """Tokens with spans (start, tokens, picture)."""
+def prompts(family, generator: torch.Generator) -> list:
+    """Tokens with spans: start, tokens, picture, and the first of its tokens."""
+    touch, rows = getattr(family, "TOUCH", False), getattr(family, "ROWS", False)
+    grids = [(rows // family.MERGE, columns // family.MERGE) for rows, columns in family.SIZES]
+
     def text(count: int) -> list:
         return torch.randint(0, IMAGE, (count,), generator=generator).tolist()
 
@@ -73,8 +79,11 @@ def prompts(sizes: list, touch: bool, generator: torch.Generator) -> list:
             if isinstance(part, list):
                 tokens += part
             else:
-                spans.append((len(tokens), sizes[part], part))
-                tokens += [IMAGE] * sizes[part]
+                high, wide = grids[part]
+                for first in range(0, high * wide, wide) if rows else [0]:
+                    count = wide if rows else high * wide
+                    spans.append((len(tokens), count, part, first))
+                    tokens += [IMAGE] * count + text(1 if rows else 0)
         return tokens, spans
 
     # A picture first, several in turns of a conversation, one twice, and two that touch where that is possible.
@@ -99,11 +108,11 @@ def make(name: str) -> None:
 
     pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
                 for rows, columns in family.SIZES]
-    sizes = [rows * columns // family.MERGE**2 for rows, columns in family.SIZES]
-    drawn = prompts(sizes, family.TOUCH, generator)
+    drawn = prompts(family, generator)
 
     def logits() -> list:
-        return [family.run(model, tokens, [pictures[picture] for _, _, picture in spans]) for tokens, spans in drawn]
+        return [family.run(model, tokens, [pictures[picture] for _, _, picture, first in spans if first == 0])
+                for tokens, spans in drawn]
 
     wanted = logits()
     for what, parameter in family.blocks(model):

@@ -65,9 +65,9 @@ impl Golden {
                 tokens: span[1],
                 image: pictures[span[2]].clone(),
                 tile: 0,
-                first: 0,
+                first: span[3],
             };
-            let spans = numbers(&file, &format!("golden.spans.{at}"))?.chunks_exact(3).map(span).collect();
+            let spans = numbers(&file, &format!("golden.spans.{at}"))?.chunks_exact(4).map(span).collect();
             let (shape, values) = values(&file, &format!("logits.{at}"));
             let logits = values.chunks(shape[0] as usize).map(<[f32]>::to_vec).collect();
             Some(Prompt { tokens: tokens.iter().map(|&token| token as u32).collect(), spans, logits })
@@ -323,7 +323,7 @@ fn folders_are_the_files() {
     let goldens = goldens();
     let folders = goldens.iter().map(|golden| (golden, golden::vision_folder().join(golden.name)));
     let folders: Vec<_> = folders.filter(|(_, folder)| folder.is_dir()).collect();
-    assert_eq!(folders.len(), 3);
+    assert_eq!(folders.len(), 4);
     for (golden, folder) in folders {
         let opened = open_tower(&folder, 2).unwrap().expect("a tower");
         let path = std::env::temp_dir().join(format!("{}-{}.gguf", golden.name, std::process::id()));

@@ -50,7 +50,8 @@ pub fn open_tower(folder: &Path, threads: usize) -> Result<Option<GgufFile>, Con
         }
     }
     preprocessing(&mut header, &processor(folder)?)?;
-    let tensors = Planner { family, checkpoint: &checkpoint, prefix, tensors: Vec::new() }.plan(&vision)?;
+    let heads = header.preview().metadata().required("clip.vision.attention.head_count").unwrap_or(1);
+    let tensors = Planner { family, checkpoint: &checkpoint, prefix, heads, tensors: Vec::new() }.plan(&vision)?;
     let format = |tensor: &OutputTensor| if tensor.shape.len() == 2 { tensor.format() } else { Format::F32 };
     let formats: Vec<Format> = tensors.iter().map(format).collect();
     for (tensor, format) in tensors.iter().zip(&formats) {
@@ -117,6 +118,7 @@ struct Planner<'a> {
     family: &'static TowerFamily,
     checkpoint: &'a Checkpoint,
     prefix: (&'static str, &'static str),
+    heads: usize,
     tensors: Vec<OutputTensor>,
 }
 
@@ -164,7 +166,7 @@ impl Planner<'_> {
         match rule.how {
             TowerHow::Linear => {
                 // A norm that the model does not have, or a product without bias.
-                let is_optional = ours == "mm.input_norm";
+                let is_optional = ["mm.input_norm", "mm.patch_merger"].contains(&&*ours);
                 for (part, may_lack) in [("weight", is_optional), ("bias", true)] {
                     let name = format!("{name}.{part}");
                     match self.checkpoint.tensor(&name) {
@@ -179,7 +181,11 @@ impl Planner<'_> {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
                 self.push(ours, tensor)
             }
-            TowerHow::ChannelsLast | TowerHow::Frame(_) => {
+            TowerHow::PairRows => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                self.push_rows(ours, tensor, RowOrder::Pairs { head: self.head(tensor)? })
+            }
+            TowerHow::ChannelsLast | TowerHow::ChannelsFirst | TowerHow::Frame(_) => {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
                 let (shape, values) = patches(self.checkpoint, tensor, rule.how)?;
                 self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
@@ -192,7 +198,21 @@ impl Planner<'_> {
         self.checkpoint.explain(ConvertError::MissingTensor(name))
     }
 
+    /// Rows of a head.
+    fn head(&self, tensor: &Tensor) -> Result<usize, ConvertError> {
+        let rows = tensor.shape.first().and_then(|&rows| usize::try_from(rows).ok()).unwrap_or(0);
+        let head = rows / self.heads.max(1);
+        match rows == head * self.heads && head.is_multiple_of(2) && head > 0 {
+            true => Ok(head),
+            false => Err(wrong_shape(&tensor.name, &tensor.shape, format!("but there are {} heads", self.heads))),
+        }
+    }
+
     fn push(&mut self, name: String, tensor: &Tensor) -> Result<(), ConvertError> {
+        self.push_rows(name, tensor, RowOrder::Same)
+    }
+
+    fn push_rows(&mut self, name: String, tensor: &Tensor, order: RowOrder) -> Result<(), ConvertError> {
         let format = float(tensor)?;
         let shape: Vec<u64> = tensor.shape.iter().rev().copied().collect();
         let [columns, count] = match *shape.as_slice() {
@@ -201,7 +221,7 @@ impl Planner<'_> {
             _ => return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector and no matrix")),
         }
         .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let rows = RowPlan { count, columns, order: RowOrder::Same };
+        let rows = RowPlan { count, columns, order };
         let source = Source::Tensors { parts: vec![Stored::Rows(tensor.clone())], format, rows };
         self.tensors.push(OutputTensor { name, shape, source });
         Ok(())
@@ -213,6 +233,7 @@ fn patches(checkpoint: &Checkpoint, tensor: &Tensor, how: TowerHow) -> Result<(V
     let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no matrix of patches");
     let [outputs, side, frames] = match *tensor.shape.as_slice() {
         [outputs, columns] => [outputs, (columns / 3).isqrt(), 1],
+        [outputs, 3, side, other] if side == other => [outputs, side, 1],
         [outputs, 3, frames, side, other] if side == other => [outputs, side, frames],
         _ => return Err(wrong()),
     }
@@ -230,6 +251,7 @@ fn patches(checkpoint: &Checkpoint, tensor: &Tensor, how: TowerHow) -> Result<(V
                     values.extend_from_slice(&output[(channel * frames + frame) * area..][..area]);
                 }
                 TowerHow::Frame(_) => return Err(wrong()),
+                TowerHow::ChannelsFirst => values.extend_from_slice(&output[channel * area..][..area]),
                 _ => values.extend((0..area).map(|pixel| output[pixel * 3 + channel])),
             }
         }

@@ -118,6 +118,7 @@ macro_rules! towers {
 
 towers! {
     lfm2_vl: ["lfm2"], [TOWER];
+    mistral3_vl: ["pixtral"], [TOWER];
     qwen_vl: ["qwen3vl_merger"], [TOWER, WITHOUT_DEEPSTACK];
 }
 

@@ -151,8 +151,12 @@ pub enum TowerHow {
     Same,
     /// Weights of patches whose columns are (row, column, channel).
     ChannelsLast,
+    /// Weights of patches whose columns are (channel, row, column).
+    ChannelsFirst,
     /// The weights of patches for one of two frames.
     Frame(usize),
+    /// One matrix whose rows in each head are pairs of halves; the file has neighbours.
+    PairRows,
 }
 
 impl TowerFamily {

@@ -70,6 +70,9 @@ pub(crate) struct TensorSpec {
     pub(crate) heads: Option<Heads>,
     /// All dimensions but the last are one row: the weights of patches.
     pub(crate) is_of_patches: bool,
+    /// So many joined rows, of which the file has the elements of each channel together, and the columns are loaded row by
+    /// row.
+    pub(crate) by_channel: Option<usize>,
     /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
     pub(crate) is_scaled: bool,
 }
@@ -178,6 +181,7 @@ impl TensorSpec {
             order: None,
             heads: None,
             is_of_patches: false,
+            by_channel: None,
             is_scaled: true,
         }
     }
@@ -185,6 +189,11 @@ impl TensorSpec {
     /// A tensor with a row of (channel, row, column) for each output.
     pub(crate) fn of_patches(self) -> Self {
         Self { is_of_patches: true, ..self }
+    }
+
+    /// A matrix whose columns are (channel, joined row).
+    pub(crate) fn by_channel(self, joined: usize) -> Self {
+        Self { by_channel: Some(joined), ..self }
     }
 
     /// A matrix for each head, from a tensor that has for each head `parts[0]` rows, then `parts[1]`.
@@ -231,14 +240,14 @@ impl TensorSpec {
     /// which rounds less than any format of blocks.
     pub(crate) fn loaded_format(&self, stored: Format) -> Format {
         match self.heads {
-            Some(Heads { transposed: true, .. }) if ![Format::F32, Format::BF16].contains(&stored) => Format::F16,
+            _ if self.is_transposed() && ![Format::F32, Format::BF16].contains(&stored) => Format::F16,
             _ => stored,
         }
     }
 
     /// Whether the loaded bytes are not those of the file.
     pub(crate) fn is_transposed(&self) -> bool {
-        self.heads.is_some_and(|heads| heads.transposed)
+        self.by_channel.is_some() || self.heads.is_some_and(|heads| heads.transposed)
     }
 
     /// Elements of the tensor in the file.

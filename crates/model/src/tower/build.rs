@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_kernels::ops::{Epilogue, GateKind};
+use gristmill_kernels::ops::{Activation, Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
 use super::spec::{Step, TABLE, TowerSpec};
@@ -59,16 +59,21 @@ impl Builder<'_> {
         let values = 3 * patch * patch;
         let (patches, residual) = (self.new_rows(values, "patches"), self.new_rows(width, "the residual stream"));
         self.nodes.push(Node::Input { rows: vec![patches, residual] });
-        let side = self.spec.table_side();
-        // Only checked here: the host reads the table.
-        self.tensors.add_host(TensorSpec::new(TABLE, &[width, side * side]));
-        let mut bias = Some(self.vector("v.patch_embd.bias", width));
+        if let Some(side) = self.spec.table_side() {
+            // Only checked here: the host reads the table.
+            self.tensors.add_host(TensorSpec::new(TABLE, &[width, side * side]));
+        }
+        let mut bias = self.spec.patch_bias.then(|| self.vector("v.patch_embd.bias", width));
         let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
         // A tower for videos has a kernel for each of two frames; a picture is both.
         for kernel in ["weight", "weight.1"].into_iter().take(self.spec.kernels) {
             let tensor = TensorSpec::new(format!("v.patch_embd.{kernel}"), &[patch, patch, 3, width]).of_patches();
             let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
             self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y: residual });
+        }
+        if let Some(name) = &self.spec.pre_norm {
+            let x = self.norm(name, self.spec.norm, self.spec.norm_eps, residual);
+            self.nodes.push(Node::Copy { x: self.all(x), out: self.all(residual) });
         }
         let mut levels = Vec::new();
         let mut layers = vec![self.part(Stage::Embedding)];
@@ -117,7 +122,7 @@ impl Builder<'_> {
     }
 
     fn layer(&mut self, layer: usize, residual: RowsId) {
-        let &TowerSpec { width, heads, inner, norm, norm_eps, activation, .. } = self.spec;
+        let &TowerSpec { width, heads, inner, norm, norm_eps, activation, biases, .. } = self.spec;
         let name = |part: &str| format!("v.blk.{layer}.{part}");
         let add = Epilogue::Add { scale: 1.0 };
 
@@ -131,7 +136,7 @@ impl Builder<'_> {
             parts.iter().map(|of| TensorSpec::new(format!("{}.{part}", name(of)), shape)).collect()
         };
         let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, rows]));
-        let bias = Some(self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
+        let bias = biases.then(|| self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
         let qkv = self.new_rows(3 * width, "queries, keys and values");
         self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
         let (out, act) = (self.new_rows(width, "attention"), self.new_act(width));
@@ -150,15 +155,31 @@ impl Builder<'_> {
         }
         let qkv = Columns { rows: qkv, first: 0, end: 3 * width };
         self.nodes.push(Node::AttendWhole { layer, qkv, norms: None, options, out, act });
-        let (weight, bias) = self.linear(&name("attn_out"), [width, width], true);
+        let (weight, bias) = self.linear(&name("attn_out"), [width, width], biases);
         self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
 
         let x = self.norm(&name("ln2"), norm, norm_eps, residual);
-        let up = self.product(&name("ffn_up"), inner, true, x);
-        let h = self.activation(activation, up);
+        let h = match self.spec.is_gated {
+            true => self.gate_up([&name("ffn_gate"), &name("ffn_up")], inner, x),
+            false => {
+                let up = self.product(&name("ffn_up"), inner, biases, x);
+                self.activation(activation, up)
+            }
+        };
         let act = self.prepare(h);
-        let (weight, bias) = self.linear(&name("ffn_down"), [inner, width], true);
+        let (weight, bias) = self.linear(&name("ffn_down"), [inner, width], biases);
         self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+    }
+
+    /// activation(gate · x) · (up · x).
+    fn gate_up(&mut self, names: [&str; 2], inner: usize, x: RowsId) -> RowsId {
+        let (act, cols) = (self.prepare(x), self.cols(x));
+        let tensors = names.map(|name| TensorSpec::new(format!("{name}.weight"), &[cols, inner])).to_vec();
+        let weight = self.tensors.add_matrix(Role::GateUp, tensors);
+        let activation = if self.spec.activation == GateKind::Sigmoid { Activation::SwiGlu } else { Activation::GeGlu };
+        let h = self.new_rows(inner, "an MLP");
+        self.nodes.push(Node::GateUp { weight, activation, x: act, h, act: None });
+        h
     }
 
     /// The steps of a projector; later values have a row for each patch again.
@@ -178,6 +199,15 @@ impl Builder<'_> {
                 out
             }
             Step::Linear { name, out, bias } => self.product(name, *out, *bias, x),
+            Step::JoinedByChannel { name, out } => {
+                let (act, cols) = (self.prepare(x), self.cols(x));
+                let tensor =
+                    TensorSpec::new(format!("{name}.weight"), &[cols, *out]).by_channel(self.spec.merge.pow(2));
+                let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
+                let y = self.new_rows(*out, "a product");
+                self.nodes.push(Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y });
+                y
+            }
             Step::Activation(kind) => self.activation(*kind, x),
         }
     }

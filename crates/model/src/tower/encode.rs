@@ -159,14 +159,18 @@ impl Memory {
 
 /// The rotations by rows and by columns.
 fn rope_axes(backend: &Backend, rope: PatchRope, width: usize) -> Result<Vec<AxisRotary>> {
-    let PatchRope::RowsThenColumns { base } = rope;
-    let pairs = width / 2;
+    let (base, style, odd) = match rope {
+        PatchRope::RowsThenColumns { base } => (base, RopeStyle::Halves, 0.0),
+        PatchRope::EvenRowsOddColumns { base } => (base, RopeStyle::Interleaved, 2.0),
+    };
+    let (pairs, of_axis) = (width / 2, (width / 4).max(1));
     let of_axis = |axis: usize| {
-        let frequency = |pair: usize| match pair / (pairs / 2).max(1) == axis {
-            true => f64::from(base).powf(-4.0 * (pair % (pairs / 2).max(1)) as f64 / width as f64) as f32,
+        let exponent = |pair: usize| (4 * (pair % of_axis)) as f64 + odd * axis as f64;
+        let frequency = |pair: usize| match pair / of_axis == axis {
+            true => f64::from(base).powf(-exponent(pair) / width as f64) as f32,
             false => 0.0,
         };
-        axis_rotary(backend, RopeStyle::Halves, &(0..pairs).map(frequency).collect::<Vec<_>>(), 1.0, 0)
+        axis_rotary(backend, style, &(0..pairs).map(frequency).collect::<Vec<_>>(), 1.0, 0)
     };
     Ok(vec![of_axis(0)?, of_axis(1)?])
 }

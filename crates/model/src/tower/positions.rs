@@ -50,6 +50,7 @@ pub(super) fn resized(
     order: &[[usize; 2]],
 ) -> Vec<f32> {
     let (of_rows, of_columns, side) = match positions {
+        Positions::None => return vec![0.0; order.len() * width],
         Positions::Antialiased { side } => (antialiased(side, rows), antialiased(side, columns), side),
         Positions::Aligned { side } => (aligned(side, rows), aligned(side, columns), side),
     };

@@ -30,6 +30,12 @@ pub struct TowerSpec {
     pub layers: usize,
     /// Kernels of the patches, whose sum is used: 2 if the tower reads videos too.
     pub kernels: usize,
+    /// The products of patches, and those of layers, have biases.
+    pub patch_bias: bool,
+    /// See [`Self::patch_bias`].
+    pub biases: bool,
+    /// The norm of patches before the first layer.
+    pub pre_norm: Option<String>,
     /// Queries, keys and values have one matrix.
     pub is_fused: bool,
     /// Heads of attention.
@@ -42,6 +48,8 @@ pub struct TowerSpec {
     pub norm_eps: f32,
     /// The activation of the MLP: x · activation(x).
     pub activation: GateKind,
+    /// The MLP has a gate, to which the activation is applied.
+    pub is_gated: bool,
     /// What is added to the patches.
     pub positions: Positions,
     /// How queries and keys are rotated.
@@ -60,6 +68,8 @@ pub struct TowerSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Positions {
+    /// Nothing.
+    None,
     /// A square table, resized to the picture: bilinear between the centres of its cells, and averaged where the picture
     /// has fewer patches.
     Antialiased {
@@ -81,6 +91,12 @@ pub enum PatchRope {
     /// Of d / 2 pairs in halves of a head of d elements, the first half rotates by rows and the others by columns, pair i of
     /// each by base^(−4i / d).
     RowsThenColumns {
+        /// The base.
+        base: f32,
+    },
+    /// Of d / 2 pairs of neighbours in a head of d elements, the first half rotates by rows and the others by columns, pair i
+    /// of rows by base^(−4i / d), of columns by base^(−(4i + 2) / d).
+    EvenRowsOddColumns {
         /// The base.
         base: f32,
     },
@@ -110,6 +126,13 @@ pub enum Step {
         /// Whether it has a bias.
         bias: bool,
     },
+    /// A product of joined rows with a matrix whose columns are (channel, row, column).
+    JoinedByChannel {
+        /// The name of the matrix.
+        name: String,
+        /// Its rows.
+        out: usize,
+    },
     /// x · kind(x).
     Activation(GateKind),
 }
@@ -120,10 +143,11 @@ impl TowerSpec {
         1 + self.deepstack.len()
     }
 
-    /// Rows, and columns, of the table of positions.
-    pub(crate) fn table_side(&self) -> usize {
+    /// Rows, and columns, of the table of positions, if there is one.
+    pub(crate) fn table_side(&self) -> Option<usize> {
         match self.positions {
-            Positions::Antialiased { side } | Positions::Aligned { side } => side,
+            Positions::None => None,
+            Positions::Antialiased { side } | Positions::Aligned { side } => Some(side),
         }
     }
 
@@ -135,6 +159,8 @@ impl TowerSpec {
 
     /// Whether a tensor is not loaded.
     pub(crate) fn leaves_out(&self, tensor: &str) -> bool {
-        self.has_audio && ["a.", "mm.a."].iter().any(|start| tensor.starts_with(start))
+        // The mark between rows of patches is a token of the text model.
+        tensor == "v.token_embd.img_break"
+            || self.has_audio && ["a.", "mm.a."].iter().any(|start| tensor.starts_with(start))
     }
 }

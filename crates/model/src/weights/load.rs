@@ -73,10 +73,22 @@ impl Load<'_> {
         if !needed.is_transposed() {
             return Ok(TensorView { name: needed.name.clone(), format: stored, experts, rows, cols, bytes });
         }
-        let view = TensorView { name: needed.name.clone(), format: stored, experts, rows: cols, cols: rows, bytes };
-        view.check()?;
+        let view = match needed.by_channel {
+            Some(joined) => {
+                let view = TensorView { name: needed.name.clone(), format: stored, experts, rows, cols, bytes };
+                view.check()?;
+                // Each row is a matrix to be transposed.
+                TensorView { experts: rows, rows: cols / joined.max(1), cols: joined, ..view }
+            }
+            None => {
+                let view =
+                    TensorView { name: needed.name.clone(), format: stored, experts, rows: cols, cols: rows, bytes };
+                view.check()?;
+                view
+            }
+        };
         let (format, bytes) = (needed.loaded_format(stored), transposed(&view, needed.loaded_format(stored)).into());
-        Ok(TensorView { format, rows, cols, bytes, ..view })
+        Ok(TensorView { format, experts, rows, cols, bytes, ..view })
     }
 
     /// The values of a tensor.
