@@ -1,6 +1,7 @@
 // The field at the bottom: text, files, and the button that sends or stops.
 
 import { announce, byId, button, isEnter, make } from './dom.js';
+import * as images from './images.js';
 import { bytes, whole } from './numbers.js';
 import * as pdf from './pdf.js';
 import { MOST } from './shape.js';
@@ -24,14 +25,20 @@ const drafts = {
   },
 };
 
+/** What an attached file is called. */
+export const label = (file) => (file.image ? file.name : `${file.name} · ${bytes(file.text.length)}`);
+
+/** A small view of an image; null for other files. */
+export const thumbnail = ({ name, image }) => (image ? make('img', { class: 'thumbnail', src: image, alt: name }) : null);
+
 export class Composer {
   /**
    * `send` takes a text and files and says whether it took them; `stop` ends the answer that is being written;
    * `conversation` is the id of the conversation that is shown, empty for one without messages; `changed` is called after
-   * each change of the text or the files.
+   * each change of the text or the files; `sees` says whether the model reads images.
    */
-  constructor({ send, stop, conversation, changed }) {
-    Object.assign(this, { send, stop, conversation, changed, files: [], reading: 0, running: false });
+  constructor({ send, stop, conversation, changed, sees }) {
+    Object.assign(this, { send, stop, conversation, changed, sees, files: [], reading: 0, running: false });
     this.input = byId('message');
     byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
     this.input.addEventListener('keydown', (event) => {
@@ -120,9 +127,9 @@ export class Composer {
     this.reading += 1;
     for (const file of files) {
       try {
-        const text = await this.read(file);
+        const read = await this.read(file);
         if (this.files.length >= MOST.files) throw new pdf.Unreadable(`one too many; a message has ${MOST.files} files at most`);
-        this.files.push({ name: file.name, text });
+        this.files.push({ name: file.name, ...read });
       } catch (error) {
         faults.push(`${file.name} is ${error instanceof pdf.Unreadable ? error.message : `not read: ${error.message}`}.`);
       }
@@ -133,14 +140,21 @@ export class Composer {
     this.list();
   }
 
-  /** The text of a file, also of a PDF. */
+  /** { text } of a file, also of a PDF, or { text: '', image } of an image. */
   async read(file) {
-    const most = pdf.isPdf(file) ? pdf.MOST_BYTES : MOST_BYTES;
+    const most = images.isImage(file) ? images.MOST_BYTES : pdf.isPdf(file) ? pdf.MOST_BYTES : MOST_BYTES;
     if (file.size > most) throw new pdf.Unreadable(`larger than ${bytes(most)}`);
-    if (pdf.isPdf(file)) return pdf.textOf(file, MOST_BYTES, (page, all) => this.hint(`Reading ${file.name}: page ${whole(page)} of ${whole(all)}`, 'load'));
+    if (images.isImage(file)) {
+      if (!this.sees()) throw new pdf.Unreadable('an image, and this model reads none');
+      return { text: '', image: await images.dataUrl(file) };
+    }
+    if (pdf.isPdf(file)) {
+      const progress = (page, all) => this.hint(`Reading ${file.name}: page ${whole(page)} of ${whole(all)}`, 'load');
+      return { text: await pdf.textOf(file, MOST_BYTES, progress) };
+    }
     const text = await file.text();
     if (/\0|\uFFFD/.test(text)) throw new pdf.Unreadable('not a text in UTF-8');
-    return text;
+    return { text };
   }
 
   say(text, kind = 'fault') {
@@ -155,7 +169,7 @@ export class Composer {
   }
 
   list() {
-    const chip = (file, index) => make('li', {}, make('span', { text: `${file.name} · ${bytes(file.text.length)}` }),
+    const chip = (file, index) => make('li', {}, thumbnail(file), make('span', { text: label(file) }),
       button('Remove', () => { this.files.splice(index, 1); this.list(); }, { 'aria-label': `Remove ${file.name}` }));
     byId('files').replaceChildren(...this.files.map(chip));
     this.changed();

@@ -59,7 +59,7 @@ export function title(chat) {
 export function messages(turns, system, continued = false) {
   const found = system ? [{ role: 'system', content: system }] : [];
   for (const turn of turns) {
-    if (turn.role === 'user') found.push({ role: 'user', content: withFiles(shown(turn)) });
+    if (turn.role === 'user') found.push({ role: 'user', content: content(shown(turn)) });
     if (turn.role === 'model' && isSaid(shown(turn))) found.push(spoken(shown(turn)));
     if (turn.role === 'tool') {
       for (const { id, name, content } of turn.results) found.push({ role: 'tool', tool_call_id: id, name, content });
@@ -84,6 +84,13 @@ function spoken({ text, calls }) {
       ({ id, type: 'function', function: { name, arguments: given } }));
   }
   return message;
+}
+
+/** What a turn says: its text, or a list of its images and the text. */
+function content({ text, files }) {
+  const images = files.filter(({ image }) => image).map(({ image }) => ({ type: 'image_url', image_url: { url: image } }));
+  const words = withFiles({ text, files: files.filter(({ image }) => !image) });
+  return images.length > 0 ? [...images, ...(words ? [{ type: 'text', text: words }] : [])] : words;
 }
 
 /** The text of a turn, with the files before it. */

@@ -27,7 +27,7 @@ async function start() {
   const experts = new Experts(facts);
   const chat = new Chat(models, experts);
   const showBlank = (facts) => blank.show(facts, (text) => chat.send(text, []));
-  chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop(),
+  chat.composer = new Composer({ send: (text, files) => chat.send(text, files), stop: () => chat.stop(), sees: () => chat.models.facts?.images === true,
     conversation: () => (chat.current.turns.length > 0 ? chat.current.id : ''), changed: () => chat.context.update() });
   chat.context = new Context(() => ({ facts: models.facts, turns: chat.current.turns, draft: chat.composer.draft }),
     { begin: () => chat.begin(), summarise: () => chat.summarise() });

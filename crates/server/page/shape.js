@@ -65,7 +65,8 @@ function withRest(version, { rest }, at, depth) {
 function readMessage(value, at) {
   const files = list(value.files ?? [], `${at}: files`, MOST.files).map((file) => {
     object(file, at);
-    return { name: text(file.name, `${at}: name of a file`, 1000), text: text(file.text, `${at}: text of a file`) };
+    const found = { name: text(file.name, `${at}: name of a file`, 1000), text: text(file.text, `${at}: text of a file`) };
+    return file.image === undefined ? found : { ...found, image: image(file.image, `${at}: image`) };
   });
   return { text: text(value.text, `${at}: text`), files };
 }
@@ -91,6 +92,13 @@ function readCall(value, at) {
   object(value, at);
   const [id, name, given] = ['id', 'name', 'arguments'].map((field) => text(value[field], `${at}: ${field} of a call`));
   return { id, name, arguments: given };
+}
+
+/** An image, which is in the conversation itself: no address of another host. */
+function image(value, at) {
+  const url = text(value, at);
+  if (!/^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]+$/.test(url)) throw new Malformed(`${at} is no data: URL of an image`);
+  return url;
 }
 
 /** What the user has said that calls returned, before all of them have a result. */

@@ -46,7 +46,7 @@ export function toMarkdown(chat, other) {
   if (chat.setup.system?.trim()) parts.push(quoted(`System prompt: ${chat.setup.system.trim()}`));
   for (const turn of chat.turns) {
     if (turn.role === 'tool') turn.results.forEach(({ name, content }) => parts.push(`## Result of ${name}`, fenced(content)));
-    if (turn.role === 'user') parts.push('## You', ...shown(turn).files.map((file) => `${file.name}:\n\n${fenced(file.text)}`), shown(turn).text);
+    if (turn.role === 'user') parts.push('## You', ...shown(turn).files.map((file) => (file.image ? `Image: ${file.name}` : `${file.name}:\n\n${fenced(file.text)}`)), shown(turn).text);
     if (turn.role === 'model' && shown(turn)) parts.push(`## ${shown(turn).model || other}`, ...answer(shown(turn)));
   }
   return `${parts.filter(Boolean).join('\n\n')}\n`;

@@ -1,7 +1,7 @@
 // The view of one turn.
 
 import { announce, button, copy, isEnter, make } from './dom.js';
-import { bytes } from './numbers.js';
+import { label } from './composer.js';
 import { canContinue, shown } from './conversation.js';
 import { REMEDIES } from './failure.js';
 import { CallView } from './call.js';
@@ -12,8 +12,9 @@ import { facts } from './speed.js';
 export function userView(turn, { edit, turnTo }) {
   const { text, files: attached } = shown(turn);
   const said = make('div', { class: 'said', dir: 'auto', text });
-  const files = attached.map((file) => make('details', { class: 'file' },
-    make('summary', { text: `${file.name} · ${bytes(file.text.length)}` }), make('pre', { tabindex: '0', text: file.text })));
+  const files = attached.map((file) => (file.image
+    ? make('img', { class: 'attached', src: file.image, alt: file.name })
+    : make('details', { class: 'file' }, make('summary', { text: label(file) }), make('pre', { tabindex: '0', text: file.text }))));
   const element = make('article', { class: 'turn user' }, make('h2', { class: 'visually-hidden', text: 'You' }), ...files,
     text ? said : null);
   const leave = () => element.replaceWith(userView(turn, { edit, turnTo }));

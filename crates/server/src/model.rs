@@ -41,6 +41,8 @@ pub(crate) struct ModelFacts {
     context: usize,
     /// Whether the file has a chat template.
     chat_template: bool,
+    /// Whether conversations can have images: the model has a vision tower and a chat template.
+    images: bool,
     /// The device that it runs on.
     device: String,
     /// The version of this server, its architecture and system.
@@ -99,6 +101,7 @@ impl ModelFacts {
             vocabulary: spec.vocab,
             context: served.engine.context(),
             chat_template: served.engine.template().is_some(),
+            images: served.engine.template().is_some() && served.engine.processor().is_ok(),
             device: model.device_name(),
             build: receipt::build(),
             sampling: SamplingFacts { temperature, top_p, top_k, min_p },

@@ -58,6 +58,9 @@ pub(crate) struct ModelEntry {
     /// Tokens in the vocabulary, if the model is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     vocabulary: Option<usize>,
+    /// What messages can have, if the model is loaded: `text`, and `image` for a model with a vision tower.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_modalities: Option<Vec<&'static str>>,
 }
 
 /// A model to be loaded or unloaded.
@@ -90,6 +93,10 @@ impl ModelEntry {
             max_model_len: loaded.as_ref().map(|loaded| loaded.engine.context()),
             architecture: spec.map(|spec| spec.architecture.to_string()),
             vocabulary: spec.map(|spec| spec.vocab),
+            input_modalities: loaded.as_ref().map(|loaded| match loaded.engine.processor() {
+                Ok(_) => vec!["text", "image"],
+                Err(_) => vec!["text"],
+            }),
         }
     }
 }

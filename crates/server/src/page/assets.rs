@@ -92,6 +92,7 @@ pub(super) const ASSETS: &[Asset] = assets! {
     "form.js": SCRIPT,
     "generate.js": SCRIPT,
     "heat.js": SCRIPT,
+    "images.js": SCRIPT,
     "keys.js": SCRIPT,
     "main.js": SCRIPT,
     "maps.js": SCRIPT,
