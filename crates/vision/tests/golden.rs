@@ -130,3 +130,35 @@ fn processors_prepare_what_transformers_prepares() {
         }
     }
 }
+
+/// Damaged files are errors, or pictures of the size that their header says. The fuzz target `images` goes on with this.
+#[test]
+fn damaged_files_do_not_panic() {
+    let limits = Limits { bytes: 1 << 20, pixels: 1 << 16, ratio: 200 };
+    let mut random = noise(Size { width: 1 << 16, height: 1 }, std::process::id().into()).into_iter().cycle();
+    let mut number = |below: usize| (0..3).fold(0, |n, _| n << 8 | usize::from(random.next().unwrap())) % below.max(1);
+    let mut decoded = 0;
+    for case in cases("files.json") {
+        let whole = bytes(&case["file"]);
+        for _ in 0..40 {
+            let mut file = whole.clone();
+            for _ in 0..=number(3) {
+                let at = number(file.len());
+                match number(3) {
+                    0 => file.truncate(at),
+                    1 => file[at] = number(256) as u8,
+                    _ => file[at] ^= 1 << number(8),
+                }
+                if file.is_empty() {
+                    break;
+                }
+            }
+            let size = Picture::size_of(&file, &limits);
+            if let Ok(picture) = Picture::decode(&file, &limits) {
+                assert_eq!(size, Ok(picture.size()), "{}: {file:?}", case["name"]);
+                decoded += 1;
+            }
+        }
+    }
+    assert!(decoded > 0, "no damaged file is decoded");
+}
