@@ -57,10 +57,12 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
     ("--sleep-idle-seconds", Is("--idle")),
     ("--no-webui --no-ui", Flag("--no-page")),
     ("--log-disable", Flag("--quiet")),
+    ("-mm", Is("--mmproj")),
+    ("--no-mmproj", Flag("--mmproj=none")),
     (
         "--jinja --metrics --embeddings --embedding --reranking --rerank --slots --props --webui --ui -cb \
-         --cont-batching -kvu --kv-unified --cache-prompt --no-context-shift --warmup --no-warmup --no-mmproj \
-         --perf --no-display-prompt",
+         --cont-batching -kvu --kv-unified --cache-prompt --no-context-shift --warmup --no-warmup \
+         --no-mmproj --perf --no-display-prompt",
         Always(&[]),
     ),
     ("--reasoning-format", Only(&["auto", "deepseek"], "reasoning is always in reasoning_content; leave it out")),
@@ -72,7 +74,8 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
         "--lora --lora-scaled --enable-lora --lora-modules",
         No("adapters are not supported; merge it into the model before gristmill convert"),
     ),
-    ("--mmproj -mm --mmproj-url", No("images are not supported; leave it out to use the language model")),
+    ("--mmproj-url", No("download the file, and name it with --mmproj FILE")),
+    ("--mmproj -mm --image", No("gristmill run, chat and serve read images; leave it out")),
     (
         "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor \
          --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
