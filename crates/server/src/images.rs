@@ -130,7 +130,8 @@ impl Images {
             Some("low") => Detail::Low,
             Some(other) => {
                 let message = format!("{:?} is no detail; use low, high or auto", shortened(other));
-                return Err(ApiError::param(at.replace("image_url", "detail"), message));
+                let part = at.rsplit_once('.').map_or(&*at, |(part, _)| part);
+                return Err(ApiError::param(format!("{part}.detail"), message));
             }
         };
         let source = match url.strip_prefix("data:") {

@@ -100,6 +100,7 @@ impl Kind {
     fn marks(self) -> Marks {
         let of = |placeholder: &str, token: &str, before: &str, after: &str| Marks {
             placeholder: placeholder.to_owned(),
+            around: Default::default(),
             token: token.to_owned(),
             before: before.to_owned(),
             after: after.to_owned(),
@@ -112,7 +113,10 @@ impl Kind {
                 let tiles = TileMarks { tile, overview: "<|img_thumbnail|>".to_owned() };
                 Marks { tiles: Some(tiles), ..of("<image>", "<image>", "<|image_start|>", "<|image_end|>") }
             }
-            Kind::Qwen => of("<|image_pad|>", "<|image_pad|>", "", ""),
+            Kind::Qwen => {
+                let around = ("<|vision_start|>".to_owned(), "<|vision_end|>".to_owned());
+                Marks { around, ..of("<|image_pad|>", "<|image_pad|>", "", "") }
+            }
             Kind::Gemma4 => of("<|image|>", "<|image|>", "<|image>", "<image|>"),
             Kind::Gemma3 => of("<start_of_image>", "<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
             Kind::Pixtral => Marks { row_break: "[IMG_BREAK]".to_owned(), ..of("[IMG]", "[IMG]", "", "[IMG_END]") },

@@ -7,6 +7,8 @@ use crate::fit::Size;
 pub struct Marks {
     /// What a chat template writes for a picture; the pieces replace it.
     pub placeholder: String,
+    /// What a chat template writes before and after the placeholder, for a template that writes none.
+    pub around: (String, String),
     /// The text of the token that is repeated for each row of the tower's output.
     pub token: String,
     /// The text before a picture.

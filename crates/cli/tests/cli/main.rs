@@ -22,6 +22,7 @@ mod generate;
 mod guides;
 mod heads;
 mod hub;
+mod images;
 #[cfg(unix)]
 mod interrupt;
 mod library_errors;

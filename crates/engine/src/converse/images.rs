@@ -76,6 +76,9 @@ pub(super) fn expanded(
         let Some(Laid { image, layout }) = index.and_then(|index| laid.get(index)) else { continue };
         out.push_str(&prompt[end..at]);
         end = at + place.len();
+        // A template that knows images writes these itself.
+        let around = if images_are_text { (&*marks.around.0, &*marks.around.1) } else { ("", "") };
+        out.push_str(around.0);
         for piece in &layout.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
@@ -85,7 +88,88 @@ pub(super) fn expanded(
                 }
             }
         }
+        out.push_str(around.1);
     }
     out.push_str(&prompt[end..]);
     (out, runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role};
+    use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
+    use gristmill_vision::{Kind, Size};
+
+    /// The marks of images as control tokens, in a vocabulary of ASCII.
+    fn tokenizer(controls: &[&str]) -> Tokenizer {
+        let ascii = (0..128u8).map(|byte| char::from(byte).to_string());
+        let tokens: Vec<String> =
+            ascii.chain(["ab".to_owned()]).chain(controls.iter().map(|&t| t.to_owned())).collect();
+        let types = vec![1; 129].into_iter().chain(controls.iter().map(|_| 3)).collect();
+        let (model, merges) = ("gpt2".to_owned(), vec!["a b".to_owned()]);
+        Tokenizer::new(Vocabulary { model, tokens, types, merges, ..Vocabulary::default() }).expect("a vocabulary")
+    }
+
+    fn image(width: usize, height: usize, byte: u8) -> ChatImage {
+        let picture = Picture::new(Size { width, height }, vec![byte; width * height * 3]).expect("pixels");
+        ChatImage { picture: Arc::new(picture), detail: Detail::High }
+    }
+
+    /// The prompt of one message with these images at its start, and the runs of tokens.
+    fn prompt(kind: Kind, template: &str, text: &str, images: &[ChatImage]) -> (String, Vec<PromptImage>) {
+        let processor = kind.processor();
+        let marks = &processor.marks;
+        let images_are_text = !template.contains("image");
+        let template = ChatTemplate::new(template).expect("a template");
+        let message = Message { images: vec![0; images.len()], ..Message::new(Role::User, text) };
+        let tokenizer = tokenizer(&[&*marks.placeholder, &*marks.token, "<|im_end|>"]);
+        let (chat, escapes) =
+            template.escaper(&tokenizer).and_then(|own| own.escape(&Chat::new(vec![message]))).expect("a conversation");
+        let options = RenderOptions { images: escapes.images().to_vec(), images_are_text, ..RenderOptions::default() };
+        let (rendered, order) = template.render_with_images(&chat, &options).expect("a prompt");
+        let laid = laid(images, &processor);
+        assert_eq!(places(&rendered, &escapes, marks, images_are_text), images.len());
+        let (prompt, runs) = expanded(&rendered, &escapes, marks, images_are_text, &order, &laid);
+        (escapes.unescape(&prompt).0, runs)
+    }
+
+    #[test]
+    fn pieces_replace_what_the_template_writes() {
+        let parts = "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|>\
+                     <|vision_end|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}";
+        let (two, one) = (image(56, 56, 1), image(112, 28, 2));
+        let (text, runs) = prompt(Kind::Qwen, parts, "<|image_pad|>?", &[two.clone(), one.clone()]);
+        let mark = "<|vision_start|><|image_pad|><|vision_end|>";
+        assert_eq!(text, format!("{mark}{mark}<|image_pad|>?"));
+        assert_eq!(runs.iter().map(|run| run.tokens).collect::<Vec<_>>(), [4, 4]);
+        assert_ne!(runs[0].image.hash, runs[1].image.hash);
+        // A template without parts has no marks of its own.
+        let texts = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        assert_eq!(prompt(Kind::Qwen, texts, "<|image_pad|>?", &[two, one]), (text, runs));
+    }
+
+    #[test]
+    fn rows_and_tiles_are_runs_of_their_own() {
+        let parts = "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}[IMG]{% else %}{{ p.text }}\
+                     {% endif %}{% endfor %}{% endfor %}";
+        let (text, runs) = prompt(Kind::Pixtral, parts, "[IMG]", &[image(40, 20, 0)]);
+        assert_eq!(text, "[IMG][IMG_BREAK][IMG][IMG_END][IMG]");
+        assert_eq!(runs.iter().map(|run| (run.first, run.tokens)).collect::<Vec<_>>(), [(0, 3), (3, 3)]);
+        let parts = parts.replace("[IMG]", "<image>");
+        let (text, runs) = prompt(Kind::Lfm2Vl, &parts, "", &[image(1100, 512, 0)]);
+        let tiles = "<|img_row_1_col_1|><image><|img_row_1_col_2|><image><|img_thumbnail|><image>";
+        assert_eq!(text, format!("<|image_start|>{tiles}<|image_end|>"));
+        assert_eq!(runs.iter().map(|run| (run.tile, run.tokens)).collect::<Vec<_>>(), [(0, 256), (1, 256), (2, 230)]);
+    }
+
+    #[test]
+    fn an_image_that_is_sent_twice_is_prepared_once() {
+        let (one, other) = (image(30, 30, 1), image(30, 30, 1));
+        let own = Kind::Gemma3.processor();
+        let low = ChatImage { detail: Detail::Low, ..one.clone() };
+        let laid = laid(&[one.clone(), other, one, low], &own);
+        assert!(Arc::ptr_eq(&laid[0].image, &laid[2].image));
+        assert!(!Arc::ptr_eq(&laid[0].image, &laid[1].image) && laid[0].image.hash == laid[1].image.hash);
+    }
 }

@@ -41,3 +41,34 @@ pub(crate) fn teach(tiny: &mut Tiny) {
     tiny.set("tokenizer.ggml.add_bos_token", true);
     tiny.set("tokenizer.chat_template", TEMPLATE);
 }
+
+/// The marks of images of LFM2-VL, after the other tokens.
+const IMAGES: [&str; 5] = ["<image>", "<|image_start|>", "<|image_end|>", "<|img_row_1_col_1|>", "<|img_thumbnail|>"];
+/// The token that stands for rows of images.
+#[allow(dead_code, reason = "some tests have no images")]
+pub(crate) const IMAGE: u32 = 260;
+
+/// Contents may be lists of parts.
+const PARTS: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}\
+                     {% else %}{% for part in m.content %}{% if part.type == 'image' %}<image>{% else %}\
+                     {{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}\
+                     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// The same for a model that reads images as LFM2-VL does: it also has the marks of images.
+#[allow(dead_code, reason = "some tests have no images")]
+pub(crate) fn teach_images(tiny: &mut Tiny) {
+    teach(tiny);
+    let words = WORDS + IMAGES.len() as u64;
+    let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
+    for name in ["token_embd.weight", "output.weight"] {
+        if name != "output.weight" || tiny.tensors.iter().any(|t| t.0 == name) {
+            tiny.tensor(name, &[hidden, words]);
+        }
+    }
+    let mut all = tokens();
+    all.extend(IMAGES.map(String::from));
+    let types: Vec<i32> = (0..words).map(|at| if at < 257 { 1 } else { 3 }).collect();
+    tiny.set("tokenizer.ggml.tokens", all);
+    tiny.set("tokenizer.ggml.token_type", types);
+    tiny.set("tokenizer.chat_template", PARTS);
+}

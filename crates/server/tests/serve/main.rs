@@ -29,6 +29,7 @@ mod faults;
 mod fields;
 mod figures;
 mod histories;
+mod images;
 mod injection;
 mod keys;
 mod known;

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, SamplingOptions};
+use gristmill_files::gguf::GgufFile;
 use gristmill_server::{Keys, LoadedModel, OfferedModel, Options, Server, Sockets};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -36,9 +37,22 @@ pub(crate) fn model_of(mut tiny: Tiny) -> Arc<Model> {
     built(&tiny)
 }
 
+/// A model with the tiny tower of LFM2-VL: patches of 4 pixels, 8 × 8 pixels for a token, 64 to 256 tokens.
+pub(crate) fn seeing_model() -> Arc<Model> {
+    let mut tiny = Tiny::qwen3();
+    speech::teach_images(&mut tiny);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/vision/lfm2-vl-f32.mmproj.gguf");
+    let tower = GgufFile::open(path).expect("the tower");
+    Arc::new(loaded(&tiny).with_tower(tower).expect("a tower of this model"))
+}
+
 fn built(tiny: &Tiny) -> Arc<Model> {
+    Arc::new(loaded(tiny))
+}
+
+fn loaded(tiny: &Tiny) -> Model {
     let options = LoadOptions { device: "cpu".to_owned(), threads: Some(2), ..LoadOptions::default() };
-    Arc::new(Model::from_file(tiny.file(&mut Random::fresh()), options).expect("a good model"))
+    Model::from_file(tiny.file(&mut Random::fresh()), options).expect("a good model")
 }
 
 pub(crate) fn engine(model: &Arc<Model>, sequences: usize) -> Engine {
