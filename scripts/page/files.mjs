@@ -54,6 +54,7 @@ const BAD = [
   [file({ turns: [{ ...user, shown: '__proto__' }] }), /shown is not one/],
   [file({ turns: [{ ...user, versions: [{ text: 1, files: [] }] }] }), /text is not a text/],
   [file({ turns: [{ ...user, versions: [{ text: 'a', files: [{ name: 'a' }] }] }] }), /text of a file is not a text/],
+  [file({ turns: [{ ...user, versions: [{ text: 'a', files: [{ name: 'a', text: '', image: 'https://a.example/b.png' }] }] }] }), /no data: URL of an image/],
   [file({ turns: [{ ...model, versions: [{ text: 'a', calls: [{ id: 'a', name: {}, arguments: '' }] }] }] }), /name of a call is not a text/],
   [file({ turns: [{ role: 'tool', results: 'none' }] }), /results is not a list/],
   [file({ turns: nested(600) }), /deeper than/],

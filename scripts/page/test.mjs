@@ -13,13 +13,14 @@ import * as experts from './experts.mjs';
 import * as failures from './failures.mjs';
 import * as files from './files.mjs';
 import { browser, facts, proxy } from './harness.mjs';
+import * as images from './images.mjs';
 import * as looks from './looks.mjs';
 import * as mcp from './mcp.mjs';
 import * as models from './models.mjs';
 import * as safety from './safety.mjs';
 
 let failed = 0;
-for (const { tests, plain = [] } of [experts, answers, conversations, models, context, mcp, failures, files, safety, looks]) {
+for (const { tests, plain = [] } of [experts, answers, conversations, models, context, mcp, failures, files, images, safety, looks]) {
   for (const [name, test] of Object.entries(tests)) {
     if (process.env.ONLY && !name.includes(process.env.ONLY)) continue;
     // The built-in model has no chat template: what a chat needs is scripted.

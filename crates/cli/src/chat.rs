@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
+use gristmill_engine::vision::{Detail, Size};
 use gristmill_engine::{Canceller, Finish, FinishReason};
 use gristmill_engine::{ChatImage, Engine, EngineError, Generation, GenerationOptions};
 use gristmill_text::template::{Message, Role};
@@ -182,14 +183,13 @@ impl Session {
     fn add_image(&mut self, path: &str) {
         let read = match self.engine.processor() {
             Ok(_) if path.is_empty() => Err(Failure::new("write /image FILE")),
-            Ok(_) => image::read(Path::new(image::unquoted(path))),
+            Ok(processor) => image::read(Path::new(image::unquoted(path)))
+                .map(|picture| (ChatImage::new(processor, &picture, Detail::High), picture.size())),
             Err(error) => Err(error.into()),
         };
         match read {
-            Ok(image) => {
-                let size = image.picture.size();
+            Ok((image, Size { width, height })) => {
                 self.next.push(image);
-                let (width, height) = (size.width, size.height);
                 console::note(format_args!("the next message has this image of {width} × {height} pixels"));
             }
             Err(failure) => console::note(format_args!("error: {}", failure.message())),

@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
-use gristmill_engine::ChatImage;
 use gristmill_engine::vision::{Detail, Limits, Picture};
+use gristmill_engine::{ChatImage, Engine, EngineError};
 
 use crate::failure::Failure;
 
@@ -14,13 +13,18 @@ use crate::failure::Failure;
 const LIMITS: Limits = Limits { bytes: 256 << 20, pixels: 200_000_000, ratio: 200 };
 
 /// Reads an image from a file.
-pub(crate) fn read(path: &Path) -> Result<ChatImage, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Picture, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", path.display()));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|error| wrong(&error))?;
     file.take(LIMITS.bytes + 1).read_to_end(&mut bytes).map_err(|error| wrong(&error))?;
-    let picture = Picture::decode(&bytes, &LIMITS).map_err(|error| wrong(&error))?;
-    Ok(ChatImage { picture: Arc::new(picture), detail: Detail::High })
+    Picture::decode(&bytes, &LIMITS).map_err(|error| wrong(&error))
+}
+
+/// The images for the model of an engine.
+pub(crate) fn prepared(engine: &Engine, pictures: &[Picture]) -> Result<Vec<ChatImage>, EngineError> {
+    let prepare = |picture| Ok(ChatImage::new(engine.processor()?, picture, Detail::High));
+    pictures.iter().map(prepare).collect()
 }
 
 /// A path as a terminal writes a file that is dropped on it: in quotes, if it has spaces.

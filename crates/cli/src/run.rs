@@ -153,6 +153,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
                 return Err(Failure::new(format!("{option} needs --raw: a chat template writes the control tokens")));
             }
             let turns = [Message { images: vec![0; images.len()], ..Message::new(Role::User, text) }];
+            let images = image::prepared(&engine, &images)?;
             let asked = answer::Asked { system: args.system.as_deref(), turns: &turns, images };
             let conversation = answer::conversation(&engine, asked, args.no_think, grammar)?;
             (conversation.request(GenerationOptions::default()), conversation.parser())

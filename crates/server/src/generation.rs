@@ -97,7 +97,7 @@ impl Running {
         let mut starting = Starting { model, tenant, running, places, sender, settings };
         match input {
             Input::Conversation(mut conversation) => {
-                conversation.decode_images(model)?;
+                conversation.prepare_images(model)?;
                 starting.conversation(*conversation)?;
             }
             Input::Texts { prompts, grammar } => starting.texts(prompts, grammar.as_ref())?,

@@ -12,7 +12,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use gristmill_engine::ChatImage;
 use gristmill_engine::template::{Message, Role};
-use gristmill_engine::vision::{Detail, Limits, Picture};
+use gristmill_engine::vision::{Detail, Limits, Picture, Processor};
 
 use crate::content::shortened;
 use crate::error::ApiError;
@@ -24,6 +24,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// Bytes of all images of a request that are fetched. Images in the request itself are limited by its body.
+const MOST_FETCHED: u64 = 64 << 20;
 
 /// What requests may have of images.
 #[derive(Debug, Clone)]
@@ -168,8 +171,14 @@ fn of_data_url<'u>(rest: &'u str, at: &str) -> Result<&'u str, ApiError> {
     }
 }
 
-/// Reads the pixels of the images. It blocks: decoding an image takes milliseconds.
-pub(crate) fn decoded(parts: &[ImagePart], options: &ImageOptions) -> Result<Vec<ChatImage>, ApiError> {
+/// Prepares the images for the model of an engine. It blocks: an image takes milliseconds. The pixels of one image at a
+/// time are in memory, and none if all images together have too many tokens for the `context`.
+pub(crate) fn prepared(
+    parts: &[ImagePart],
+    options: &ImageOptions,
+    processor: &Processor,
+    context: usize,
+) -> Result<Vec<ChatImage>, ApiError> {
     if let Some(part) = parts.get(options.count) {
         let message = format!(
             "the request has {} images; at most {} are accepted (--max-images); send fewer",
@@ -178,34 +187,65 @@ pub(crate) fn decoded(parts: &[ImagePart], options: &ImageOptions) -> Result<Vec
         );
         return Err(ApiError::param(part.at.clone(), message));
     }
+    // Agents send one screenshot several times. An index is that of the first part that is the same.
+    let first = |index: usize| parts[..index].iter().position(|before| before.is_same(&parts[index])).unwrap_or(index);
+    let (mut files, mut fetched, mut tokens) = (Vec::with_capacity(parts.len()), 0, 0);
+    for (index, part) in parts.iter().enumerate() {
+        let bytes = if first(index) == index { part.bytes(options)? } else { Vec::new() };
+        fetched += if matches!(part.source, Source::Url(_)) { bytes.len() as u64 } else { 0 };
+        if fetched > MOST_FETCHED {
+            let message = format!("the images of URLs have more than {MOST_FETCHED} bytes together; send fewer");
+            return Err(part.wrong(&message));
+        }
+        files.push(bytes);
+        let size = Picture::size_of(&files[first(index)], &options.limits).map_err(|error| part.wrong(&error))?;
+        tokens += processor.layout(size, part.detail).tokens();
+        if tokens > context {
+            let message = format!(
+                "the images up to this one have {tokens} tokens, and the context holds {context}; send fewer or smaller \
+                 ones, or use the detail low"
+            );
+            return Err(part.wrong(&message).with_code("context_length_exceeded"));
+        }
+    }
     let mut read: Vec<ChatImage> = Vec::with_capacity(parts.len());
     for (index, part) in parts.iter().enumerate() {
-        // Agents send one screenshot several times.
-        let picture = match parts[..index].iter().position(|before| before.source == part.source) {
-            Some(before) => read[before].picture.clone(),
-            None => Arc::new(part.picture(options)?),
+        let image = match first(index) {
+            before if before < index => read[before].clone(),
+            _ => {
+                let picture = Picture::decode(&files[index], &options.limits).map_err(|error| part.wrong(&error))?;
+                ChatImage::new(processor, &picture, part.detail)
+            }
         };
-        read.push(ChatImage { picture, detail: part.detail });
+        read.push(image);
     }
     Ok(read)
 }
 
 impl ImagePart {
-    fn picture(&self, options: &ImageOptions) -> Result<Picture, ApiError> {
-        let wrong = |message: String| ApiError::param(self.at.clone(), format!("{}: {message}", self.at));
-        let bytes = match (&self.source, &options.fetch) {
+    fn is_same(&self, other: &ImagePart) -> bool {
+        self.source == other.source && self.detail == other.detail
+    }
+
+    fn wrong(&self, what: &dyn fmt::Display) -> ApiError {
+        ApiError::param(self.at.clone(), format!("{}: {what}", self.at))
+    }
+
+    /// The bytes of the file.
+    fn bytes(&self, options: &ImageOptions) -> Result<Vec<u8>, ApiError> {
+        match (&self.source, &options.fetch) {
             (Source::Base64(data), _) => {
                 let data: String = data.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-                BASE64.decode(data).map_err(|error| wrong(format!("the image is not valid base64 ({error})")))?
+                let wrong = |error| self.wrong(&format!("the image is not valid base64 ({error})"));
+                BASE64.decode(data).map_err(wrong)
             }
             (Source::Url(_), None) => {
                 let message = "images are not fetched from URLs here; send the image in the request, as a data: URL or in \
                                base64, or start the server with --allow-image-urls HOST";
-                return Err(wrong(message.to_owned()).with_code("unsupported"));
+                Err(self.wrong(&message).with_code("unsupported"))
             }
-            (Source::Url(url), Some(fetch)) => fetch.bytes(url).map_err(wrong)?,
-        };
-        Picture::decode(&bytes, &options.limits).map_err(|error| wrong(error.to_string()))
+            (Source::Url(url), Some(fetch)) => fetch.bytes(url).map_err(|error| self.wrong(&error)),
+        }
     }
 }
 
@@ -254,6 +294,7 @@ impl From<String> for Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gristmill_engine::vision::{Kind, Size};
 
     #[test]
     fn texts_are_joined_and_images_are_between_them() {
@@ -271,7 +312,9 @@ mod tests {
     }
 
     fn read(parts: &[ImagePart], options: &ImageOptions) -> Result<Vec<ChatImage>, String> {
-        decoded(parts, options).map_err(|error| format!("{:?}: {}", error.param.unwrap_or_default(), error.message))
+        let processor = Kind::Lfm2Vl.processor();
+        prepared(parts, options, &processor, 200)
+            .map_err(|error| format!("{:?}: {}", error.param.unwrap_or_default(), error.message))
     }
 
     const GIF: &str = "R0lGODdhAQABAIAAAP8AAAAAACwAAAAAAQABAAACAkQBADs=";
@@ -287,11 +330,14 @@ mod tests {
         let list = images.into_list();
         let options = ImageOptions::default();
         let found = read(&list[..2], &options).unwrap();
-        assert_eq!(found[0].picture.pixels(), [255, 0, 0]);
-        assert_eq!((found[0].detail, found[1].detail), (Detail::High, Detail::Low));
-        // The same bytes are decoded once.
-        let twice = read(&[list[0].clone(), list[0].clone()], &options).unwrap();
-        assert!(Arc::ptr_eq(&twice[0].picture, &twice[1].picture));
+        let red = Picture::new(Size { width: 1, height: 1 }, vec![255, 0, 0]).expect("a pixel");
+        let processor = Kind::Lfm2Vl.processor();
+        let expected = [Detail::High, Detail::Low].map(|detail| ChatImage::new(&processor, &red, detail));
+        assert!(found == expected);
+        // 64 tokens each, in a context of 200.
+        assert_eq!(read(&vec![list[0].clone(); 3], &options).unwrap().len(), 3);
+        let error = read(&vec![list[0].clone(); 4], &options).unwrap_err();
+        assert!(error.contains("the images up to this one have 256 tokens, and the context holds 200"), "{error}");
         let small = ImageOptions { limits: Limits { bytes: 10, ..Limits::default() }, ..options.clone() };
         let few = ImageOptions { count: 1, ..options.clone() };
         let fetching = |host: &str| {

@@ -4,7 +4,7 @@ use gristmill_engine::ConverseOptions;
 use gristmill_engine::{Chat, GenerationOptions, Grammar, Prompt};
 
 use crate::error::{ApiError, Paths};
-use crate::images::{ImagePart, decoded};
+use crate::images::{ImagePart, prepared};
 use crate::models::ServedModel;
 use crate::tools::SchemaField;
 
@@ -49,9 +49,12 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Reads the pixels of the images. It blocks.
-    pub(crate) fn decode_images(&mut self, model: &ServedModel) -> Result<(), ApiError> {
-        self.options.images = decoded(&self.images, &model.app().options.images)?;
+    /// Prepares the images. It blocks.
+    pub(crate) fn prepare_images(&mut self, model: &ServedModel) -> Result<(), ApiError> {
+        if !self.images.is_empty() {
+            let (options, engine) = (&model.app().options.images, &model.engine);
+            self.options.images = prepared(&self.images, options, engine.processor()?, engine.context())?;
+        }
         Ok(())
     }
 }

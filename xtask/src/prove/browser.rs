@@ -10,7 +10,7 @@ use crate::{build, root};
 
 /// npm packages that the report names.
 const NPM: [&str; 3] = ["playwright-core", "axe-core", "@modelcontextprotocol/server-everything"];
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 16] = [
     "package.json",
     "test.mjs",
     "harness.mjs",
@@ -22,6 +22,7 @@ const SCRIPTS: [&str; 15] = [
     "experts.mjs",
     "failures.mjs",
     "files.mjs",
+    "images.mjs",
     "looks.mjs",
     "mcp.mjs",
     "models.mjs",

@@ -16,34 +16,25 @@ use gristmill_vision::{Detail, Layout, Marks, Picture, Piece, Prepared, Processo
 
 use crate::prompt::PromptImage;
 
-/// An image of a conversation.
+/// An image of a conversation, prepared for a model. Its pixels are no longer needed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChatImage {
-    /// The pixels.
-    pub picture: Arc<Picture>,
-    /// How much of it the model is shown.
-    pub detail: Detail,
-}
-
-/// An image with its tiles and the pieces of its tokens.
-#[derive(Debug)]
-pub(super) struct Laid {
     image: Arc<Prepared>,
     layout: Layout,
 }
 
-/// The images, prepared. An image that is in the conversation twice is prepared once.
-pub(super) fn laid(images: &[ChatImage], processor: &Processor) -> Vec<Laid> {
-    let mut laid: Vec<Laid> = Vec::with_capacity(images.len());
-    for (index, ChatImage { picture, detail }) in images.iter().enumerate() {
-        let is_same = |other: &ChatImage| Arc::ptr_eq(&other.picture, picture) && other.detail == *detail;
-        let image = match images[..index].iter().position(is_same) {
-            Some(before) => laid[before].image.clone(),
-            None => Arc::new(processor.prepare(picture, *detail)),
-        };
-        laid.push(Laid { image, layout: processor.layout(picture.size(), *detail) });
+impl ChatImage {
+    /// Prepares an image for the model of this processor ([`Engine::processor`](crate::Engine::processor)). It blocks for
+    /// milliseconds.
+    pub fn new(processor: &Processor, picture: &Picture, detail: Detail) -> ChatImage {
+        let layout = processor.layout(picture.size(), detail);
+        ChatImage { image: Arc::new(processor.prepare(picture, detail)), layout }
     }
-    laid
+
+    /// The number of tokens that stand for the image, without the marks around them.
+    pub fn tokens(&self) -> usize {
+        self.layout.tokens()
+    }
 }
 
 /// How many places of images a prompt with placeholders has.
@@ -62,7 +53,7 @@ pub(super) fn expanded(
     marks: &Marks,
     images_are_text: bool,
     order: &[char],
-    laid: &[Laid],
+    images: &[ChatImage],
 ) -> (String, Vec<PromptImage>) {
     let found: Vec<(usize, &str)> = match images_are_text {
         true => prompt.match_indices(escapes.images()).collect(),
@@ -73,7 +64,7 @@ pub(super) fn expanded(
     for ((at, place), own) in found.into_iter().zip(order) {
         let image = if images_are_text { place.chars().next() } else { Some(*own) };
         let index = escapes.images().iter().position(|mark| Some(*mark) == image);
-        let Some(Laid { image, layout }) = index.and_then(|index| laid.get(index)) else { continue };
+        let Some(ChatImage { image, layout }) = index.and_then(|index| images.get(index)) else { continue };
         out.push_str(&prompt[end..at]);
         end = at + place.len();
         // A template that knows images writes these itself.
@@ -111,13 +102,12 @@ mod tests {
         Tokenizer::new(Vocabulary { model, tokens, types, merges, ..Vocabulary::default() }).expect("a vocabulary")
     }
 
-    fn image(width: usize, height: usize, byte: u8) -> ChatImage {
-        let picture = Picture::new(Size { width, height }, vec![byte; width * height * 3]).expect("pixels");
-        ChatImage { picture: Arc::new(picture), detail: Detail::High }
+    fn image(width: usize, height: usize, byte: u8) -> Picture {
+        Picture::new(Size { width, height }, vec![byte; width * height * 3]).expect("pixels")
     }
 
     /// The prompt of one message with these images at its start, and the runs of tokens.
-    fn prompt(kind: Kind, template: &str, text: &str, images: &[ChatImage]) -> (String, Vec<PromptImage>) {
+    fn prompt(kind: Kind, template: &str, text: &str, images: &[Picture]) -> (String, Vec<PromptImage>) {
         let processor = kind.processor();
         let marks = &processor.marks;
         let images_are_text = !template.contains("image");
@@ -128,9 +118,10 @@ mod tests {
             template.escaper(&tokenizer).and_then(|own| own.escape(&Chat::new(vec![message]))).expect("a conversation");
         let options = RenderOptions { images: escapes.images().to_vec(), images_are_text, ..RenderOptions::default() };
         let (rendered, order) = template.render_with_images(&chat, &options).expect("a prompt");
-        let laid = laid(images, &processor);
         assert_eq!(places(&rendered, &escapes, marks, images_are_text), images.len());
-        let (prompt, runs) = expanded(&rendered, &escapes, marks, images_are_text, &order, &laid);
+        let images: Vec<ChatImage> =
+            images.iter().map(|picture| ChatImage::new(&processor, picture, Detail::High)).collect();
+        let (prompt, runs) = expanded(&rendered, &escapes, marks, images_are_text, &order, &images);
         (escapes.unescape(&prompt).0, runs)
     }
 
@@ -161,15 +152,5 @@ mod tests {
         let tiles = "<|img_row_1_col_1|><image><|img_row_1_col_2|><image><|img_thumbnail|><image>";
         assert_eq!(text, format!("<|image_start|>{tiles}<|image_end|>"));
         assert_eq!(runs.iter().map(|run| (run.tile, run.tokens)).collect::<Vec<_>>(), [(0, 256), (1, 256), (2, 230)]);
-    }
-
-    #[test]
-    fn an_image_that_is_sent_twice_is_prepared_once() {
-        let (one, other) = (image(30, 30, 1), image(30, 30, 1));
-        let own = Kind::Gemma3.processor();
-        let low = ChatImage { detail: Detail::Low, ..one.clone() };
-        let laid = laid(&[one.clone(), other, one, low], &own);
-        assert!(Arc::ptr_eq(&laid[0].image, &laid[2].image));
-        assert!(!Arc::ptr_eq(&laid[0].image, &laid[1].image) && laid[0].image.hash == laid[1].image.hash);
     }
 }

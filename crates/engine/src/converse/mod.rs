@@ -33,7 +33,6 @@ use super::options::Required;
 use super::prompt::PromptImage;
 use super::{Engine, EngineError, GenerationOptions, Grammar, Prompt, ReasoningLimit, ReplyParser, Request};
 use call::RequiredCall;
-use images::Laid;
 use template::{Refusal, Rendered};
 
 pub use enforce::{Unenforced, check_tools};
@@ -164,8 +163,7 @@ impl Engine {
         if callable.is_some() || grammar.is_some() || reasoning_tokens == Some(0) {
             chat.thinking = Some(false);
         }
-        let images = self.images(&chat, &options.images)?;
-        let parts = self.parts(&chat, images.as_ref())?;
+        let parts = self.parts(&chat, &options.images)?;
         let reply = ReplyOptions { parallel_calls: options.parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
         match (callable, grammar) {
             (Some(callable), _) => self.required_call(parts, reply, &callable),
@@ -185,13 +183,11 @@ impl Engine {
     /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
     /// [`EngineError::NoImages`] if a message has images: [`converse`](Self::converse) gets them.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
-        let images = self.images(chat, &[])?;
-        self.parts(chat, images.as_ref())
-            .map(|Parts { prompt, started, escapes, .. }| escapes.unescape(&(prompt + &started)).0)
+        self.parts(chat, &[]).map(|Parts { prompt, started, escapes, .. }| escapes.unescape(&(prompt + &started)).0)
     }
 
-    /// The prepared images of a conversation, if it has any.
-    fn images(&self, chat: &Chat, images: &[ChatImage]) -> Result<Option<(&Processor, Vec<Laid>)>, EngineError> {
+    /// The processor of a conversation's images, if it has any.
+    fn processor_of(&self, chat: &Chat, images: &[ChatImage]) -> Result<Option<&Processor>, EngineError> {
         let places: usize = chat.messages.iter().map(|message| message.images.len()).sum();
         if places == 0 && images.is_empty() {
             return Ok(None);
@@ -200,10 +196,11 @@ impl Engine {
         if places != images.len() {
             return Err(EngineError::ImageCount { found: images.len(), places });
         }
-        Ok(Some((processor, images::laid(images, processor))))
+        Ok(Some(processor))
     }
 
-    fn parts(&self, chat: &Chat, images: Option<&(&Processor, Vec<Laid>)>) -> Result<Parts, EngineError> {
+    fn parts(&self, chat: &Chat, all: &[ChatImage]) -> Result<Parts, EngineError> {
+        let processor = self.processor_of(chat, all)?;
         self.check_length(chat)?;
         let tokenizer = self.model.tokenizer();
         // As in transformers.
@@ -219,7 +216,7 @@ impl Engine {
         let (chat, escapes) = template.escape(chat, tokenizer?).map_err(refused)?;
         let rendered = |chat: &Chat| -> Result<Parts, EngineError> {
             let (source, started) = (template.source().to_owned(), String::new());
-            let Some((processor, laid)) = images else {
+            let Some(processor) = processor else {
                 let Rendered { prompt, syntax, .. } = template.render(chat, &escapes, false).map_err(refused)?;
                 let escapes = escapes.clone();
                 return Ok(Parts { prompt, started, syntax, template: source, escapes, images: Vec::new() });
@@ -235,14 +232,14 @@ impl Engine {
                     }
                 };
                 let places = images::places(&prompt, &escapes, marks, is_text);
-                if (places, images.len()) == (laid.len(), laid.len()) {
-                    let (prompt, images) = images::expanded(&prompt, &escapes, marks, is_text, &images, laid);
+                if (places, images.len()) == (all.len(), all.len()) {
+                    let (prompt, images) = images::expanded(&prompt, &escapes, marks, is_text, &images, all);
                     let escapes = escapes.clone();
                     return Ok(Parts { prompt, started, syntax, template: source, escapes, images });
                 }
                 found = found.max(places);
             }
-            Err(refusal.map_or(EngineError::ImageTemplate { found, expected: laid.len() }, refused))
+            Err(refusal.map_or(EngineError::ImageTemplate { found, expected: all.len() }, refused))
         };
         match chat.messages.split_last() {
             _ if !chat.continues => rendered(&chat),

@@ -156,7 +156,7 @@ pub(crate) async fn count_tokens(
     let mut conversation = prompt.conversation(thinking, Images::of(&model), &mut paths, &mut ignored)?;
     crate::fields::check_strict(&ignored, model.app().options.strict)?;
     let tokens = blocking(move || {
-        conversation.decode_images(&model)?;
+        conversation.prepare_images(&model)?;
         let Conversation { chat, options, .. } = conversation;
         let conversation = model.engine.converse(chat, options);
         let tokens = conversation.and_then(|conversation| model.engine.tokens(conversation.prompt()));

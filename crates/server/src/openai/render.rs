@@ -82,7 +82,7 @@ pub(crate) async fn input_tokens(State(app): State<App>, fields: Fields) -> Resu
         let Input::Conversation(mut conversation) = input else {
             return Err(ApiError::param("input", "send a conversation"));
         };
-        conversation.decode_images(model)?;
+        conversation.prepare_images(model)?;
         let conversation = model.engine.converse(conversation.chat, conversation.options);
         let tokens = conversation.and_then(|conversation| model.engine.tokens(conversation.prompt()));
         let input_tokens = tokens.map_err(|error| paths.error(error))?.len();
@@ -94,7 +94,7 @@ pub(crate) async fn input_tokens(State(app): State<App>, fields: Fields) -> Resu
 async fn render(model: ServedModel, request: ApiRequest) -> Result<Response, ApiError> {
     with_ignored(model, request, |model, input, paths| match input {
         Input::Conversation(mut conversation) => {
-            conversation.decode_images(model)?;
+            conversation.prepare_images(model)?;
             let token_ids = tokens(model, *conversation).map_err(|error| paths.error(error))?;
             Ok(Json(Rendered { token_ids }).into_response())
         }

@@ -162,7 +162,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         let tokens = match source {
             Source::Text(text, options) => tokenizer.encode(&text, options).map_err(EngineError::from),
             Source::Conversation(mut conversation) => {
-                conversation.decode_images(&model)?;
+                conversation.prepare_images(&model)?;
                 prompt(&model, *conversation).and_then(|text| model.engine.tokens(&text))
             }
         };
@@ -251,7 +251,7 @@ pub(crate) async fn apply_template(State(app): State<App>, fields: Fields) -> Re
     let (mut conversation, ignored, paths) = chat::conversation_of(&model, fields)?;
     fields::check_strict(&ignored, model.app().options.strict)?;
     let rendered = blocking(move || {
-        conversation.decode_images(&model)?;
+        conversation.prepare_images(&model)?;
         match prompt(&model, conversation) {
             Ok(Prompt::Rendered { text, .. }) => Ok(Detokenized { prompt: text }),
             Ok(_) => {

@@ -125,17 +125,23 @@ fn images_of_several_turns_and_of_tools_keep_their_places() {
 }
 
 #[test]
-fn low_detail_and_tiles() {
+fn low_detail_has_one_tile() {
     let server = seeing();
-    let count = |detail: Value| {
+    let body = |detail: Value| {
         let mut part = image(&bmp(256, 256, 0));
         part["image_url"]["detail"] = detail;
-        let body = json!({"messages": [{"role": "user", "content": [part]}]});
-        server.post("/tokenize", &body).json()["count"].as_u64().expect("a number")
+        json!({"messages": [{"role": "user", "content": [part]}]})
     };
-    // 256 × 256 pixels are too many for one tile of 256 tokens of 8 × 8: two tiles of 512 × 512, and the whole.
-    assert!(count(json!("high")) > 2 * 4096 && count(Value::Null) == count(json!("high")));
-    assert!((256..300).contains(&count(json!("low"))));
+    let low = server.ask("/tokenize", &body(json!("low")))["count"].as_u64().expect("a number");
+    assert!((256..300).contains(&low), "{low}");
+    // 256 × 256 pixels are too many for one tile of 256 tokens of 8 × 8 pixels. Tiles of 512 × 512 are too many tokens for
+    // the context, and no pixels are decoded.
+    for detail in [json!("high"), json!("auto"), Value::Null] {
+        let refused = server.post("/tokenize", &body(detail));
+        let error = refused.json()["error"].clone();
+        assert_eq!((refused.status, error["code"].as_str()), (400, Some("context_length_exceeded")), "{error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("or use the detail low")), "{error}");
+    }
 }
 
 #[test]
