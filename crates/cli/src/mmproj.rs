@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_convert::is_model_folder;
+use gristmill_convert::{is_model_folder, open_tower};
+use gristmill_engine::machine;
 use gristmill_files::gguf::{FileKind, GgufFile};
 
 use crate::failure::Failure;
@@ -53,20 +54,23 @@ impl MmprojArg {
     }
 }
 
-/// The tower in the folder of a model.
+/// The tower in the folder of a model, or of a model that is a folder.
 fn beside(source: Source, log: &Verbosity) -> Result<Option<Projector>, Failure> {
     let model = match source {
-        Source::File(path) if !is_model_folder(path) => path.to_owned(),
+        Source::File(path) | Source::Quantised(path, _) => path.to_owned(),
         // The model has been opened, so the cache has it.
-        Source::Hub(name) => hub::path(name, &Verbosity { quiet: true, ..*log })?,
-        _ => return Ok(None),
+        Source::Hub(name) | Source::HubQuantised(name, _) => hub::path(name, &Verbosity { quiet: true, ..*log })?,
+        Source::BuiltIn => return Ok(None),
     };
-    let Some(path) = found(&model) else { return Ok(None) };
-    log.detail(format_args!("vision tower: {}", path.display()));
-    match GgufFile::open(&path) {
-        Ok(file) => Ok(Some(Projector { file, is_named: false })),
-        Err(error) => {
-            log.info(format_args!("warning: the vision tower is not loaded: {error}"));
+    let opened = match is_model_folder(&model) {
+        true => open_tower(&model, machine::physical_cores()).map_err(Failure::from),
+        false => found(&model).map(GgufFile::open).transpose().map_err(Failure::from),
+    };
+    match opened {
+        Ok(file) => Ok(file.map(|file| Projector { file, is_named: false })),
+        Err(failure) => {
+            let reason = failure.message();
+            log.info(format_args!("warning: the model reads no images, because its tower cannot be opened: {reason}"));
             Ok(None)
         }
     }
