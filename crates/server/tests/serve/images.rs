@@ -1,5 +1,6 @@
 //! Images in all interfaces, with the tiny tower of LFM2-VL.
 
+use gristmill_engine::receipt::Receipt;
 use gristmill_server::{ImageOptions, Options};
 use serde_json::{Value, json};
 
@@ -195,4 +196,34 @@ fn a_model_without_a_tower_refuses_images_by_name() {
     let error = reply.json()["error"].clone();
     assert_eq!((reply.status, error["code"].as_str()), (400, Some("unsupported")));
     assert!(error["message"].as_str().is_some_and(|text| text.contains("the model llama reads no images")), "{error}");
+}
+
+#[test]
+fn the_prefix_cache_compares_pixels() {
+    let server = seeing();
+    let ask = |picture: &[u8]| {
+        let usage = server.ask(CHAT, &chat(json!([text("see"), image(picture), text("abc")])))["usage"].clone();
+        let tokens = usage["prompt_tokens"].as_u64().expect("a number");
+        (tokens, usage["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number"))
+    };
+    let (one, other) = (bmp(64, 64, 0), bmp(64, 64, 255));
+    let (tokens, cached) = ask(&one);
+    assert_eq!(cached, 0);
+    // All blocks but the last. Before another image there are few tokens.
+    assert!(ask(&one).1 + 32 > tokens, "{tokens}");
+    assert!(ask(&other).1 < 32);
+    assert!(ask(&other).1 + 32 > tokens);
+}
+
+#[test]
+fn a_receipt_names_images_by_their_hash() {
+    let server = seeing();
+    let picture = bmp(64, 64, 0);
+    let mut body = chat(json!([image(&picture), text("abc")]));
+    body["receipt"] = json!(true);
+    let receipt = server.ask(CHAT, &body)["usage"]["gristmill"]["receipt"].clone();
+    let written = receipt.to_string();
+    assert!(written.contains("sha256") && !written.contains(&base64(&picture)[..100]), "{written}");
+    let error = Receipt::read(&receipt).expect_err("it has no pixels").to_string();
+    assert!(error.contains("only the hashes"), "{error}");
 }
