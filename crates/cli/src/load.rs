@@ -21,7 +21,7 @@ use indicatif::ProgressBar;
 use crate::args::DeviceArgs;
 use crate::draft::{Drafts, Wanted};
 use crate::failure::Failure;
-use crate::mmproj::{MmprojArg, Projector};
+use crate::mmproj::{Choice, MmprojArg, Projector, left_out};
 use crate::source::Source;
 use crate::verbosity::Verbosity;
 use crate::{console, kind};
@@ -223,12 +223,12 @@ fn load(
 
 /// The model with its vision tower. A tower that only lies in the model's folder and does not fit is left out.
 fn with_tower(model: Model, projector: Option<Projector>, log: &Verbosity) -> Result<Model, Failure> {
-    let Some(Projector { file, is_named }) = projector else { return Ok(model) };
+    let Some(Projector { file, choice }) = projector else { return Ok(model) };
     match model.load_tower(file) {
         Ok(tower) => Ok(model.with_loaded_tower(tower)),
-        Err(error) if is_named => Err(Failure::new(format!("--mmproj: {error}"))),
+        Err(error) if choice == Choice::Named => Err(Failure::new(format!("--mmproj: {error}"))),
         Err(error) => {
-            log.info(format_args!("warning: the model reads no images, because its tower is not loaded: {error}"));
+            left_out(choice, error, log);
             Ok(model)
         }
     }

@@ -1,5 +1,6 @@
 //! The vision tower of a model: which file it is, and whether it belongs to the model.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,10 +23,21 @@ pub(crate) struct MmprojArg {
     mmproj: Option<PathBuf>,
 }
 
-/// A tower's file, and whether the command line names it.
+/// A tower's file, and why it is loaded.
 pub(crate) struct Projector {
     pub(crate) file: GgufFile,
-    pub(crate) is_named: bool,
+    pub(crate) choice: Choice,
+}
+
+/// Why a tower is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The command line names it: the command fails without it.
+    Named,
+    /// It belongs to the model, by its name or as the only model of the folder: a line says why it is not loaded.
+    Own,
+    /// It may be another model's of the folder.
+    Maybe,
 }
 
 /// Words of names that all projectors and quantisations have.
@@ -47,7 +59,7 @@ impl MmprojArg {
                     let message = format!("--mmproj {path}: the file is no vision tower; name the model's mmproj file");
                     return Err(Failure::new(message));
                 }
-                Ok(Some(Projector { file, is_named: true }))
+                Ok(Some(Projector { file, choice: Choice::Named }))
             }
             None => beside(source, log),
         }
@@ -62,44 +74,57 @@ fn beside(source: Source, log: &Verbosity) -> Result<Option<Projector>, Failure>
         Source::Hub(name) | Source::HubQuantised(name, _) => hub::path(name, &Verbosity { quiet: true, ..*log })?,
         Source::BuiltIn => return Ok(None),
     };
-    let opened = match is_model_folder(&model) {
-        true => open_tower(&model, machine::physical_cores()).map_err(Failure::from),
-        false => found(&model).map(GgufFile::open).transpose().map_err(Failure::from),
+    let (opened, choice) = match is_model_folder(&model) {
+        true => (open_tower(&model, machine::physical_cores()).map_err(Failure::from), Choice::Own),
+        false => match found(&model) {
+            Some((path, choice)) => (GgufFile::open(path).map(Some).map_err(Failure::from), choice),
+            None => return Ok(None),
+        },
     };
     match opened {
-        Ok(file) => Ok(file.map(|file| Projector { file, is_named: false })),
+        Ok(file) => Ok(file.map(|file| Projector { file, choice })),
         Err(failure) => {
-            let reason = failure.message();
-            log.info(format_args!("warning: the model reads no images, because its tower cannot be opened: {reason}"));
+            left_out(choice, failure.message(), log);
             Ok(None)
         }
     }
 }
 
+/// Says that a tower which the command line does not name is left out.
+pub(crate) fn left_out(choice: Choice, reason: impl Display, log: &Verbosity) {
+    let line = format_args!("warning: the model reads no images, because its tower is not loaded: {reason}");
+    if choice == Choice::Maybe { log.detail(line) } else { log.info(line) }
+}
+
 /// The projector in the folder of a model file that belongs to it by its name.
-fn found(model: &Path) -> Option<PathBuf> {
+fn found(model: &Path) -> Option<(PathBuf, Choice)> {
     let folder = model.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
     let own = name(model)?;
-    let mut fitting: Vec<(usize, PathBuf)> = fs::read_dir(folder)
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter_map(|path| Some((rank(&name(&path)?, &own)?, path)))
-        .collect();
+    let paths: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+    let mut fitting: Vec<(usize, &PathBuf)> =
+        paths.iter().filter_map(|path| Some((rank(&name(path)?, &own)?, path))).collect();
     fitting.sort();
     let is_projector = |path: &Path| matches!(FileKind::of_path(path), Ok(Some(FileKind::Projector)));
-    fitting.into_iter().map(|(_, path)| path).find(|path| is_projector(path))
+    let (_, path) = fitting.into_iter().find(|(_, path)| is_projector(path))?;
+    let is_model = |name: &str| name.ends_with(".gguf") && FileKind::of_name(name) == FileKind::LanguageModel;
+    let models = paths.iter().filter_map(|path| name(path)).filter(|name| is_model(name)).count();
+    let has_own_words = words(&name(path)?).any(|word| !COMMON_WORDS.contains(&word));
+    Some((path.clone(), if has_own_words || models < 2 { Choice::Own } else { Choice::Maybe }))
+}
+
+/// The words of a name.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 /// How late a file with this name is chosen for the model with the name `own`; `None` if it is no projector, or one of
 /// another model. All words of its name but the common ones are words of the model's name.
 fn rank(name: &str, own: &str) -> Option<usize> {
     let is_gguf = name.ends_with(".gguf") && FileKind::of_name(name) == FileKind::Projector;
-    let words = || name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    let of_model: Vec<&str> = own.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    let belongs = words().all(|word| COMMON_WORDS.contains(&word) || of_model.contains(&word));
-    let order = ORDER.iter().position(|tag| words().any(|word| word == *tag));
+    let of_model: Vec<&str> = words(own).collect();
+    let belongs = words(name).all(|word| COMMON_WORDS.contains(&word) || of_model.contains(&word));
+    let order = ORDER.iter().position(|tag| words(name).any(|word| word == *tag));
     (is_gguf && belongs).then(|| order.unwrap_or(ORDER.len()))
 }
 

@@ -112,11 +112,11 @@ fn results_of_tools_that_are_no_text() {
 
     // What the user sends is refused.
     for (path, body, param) in [
-        (CHAT, json!({"messages": [{"role": "user", "content": parts}]}), "messages[0].content[1].type"),
+        (CHAT, json!({"messages": [{"role": "user", "content": parts}]}), "messages[0].content[1].image_url.url"),
         (
             RESPONSES,
             json!({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": data}]}]}),
-            "input[0].content[0].type",
+            "input[0].content[0].image_url",
         ),
     ] {
         let reply = server.post(path, &body);

@@ -174,7 +174,7 @@ fn requests_behind_each_other() {
 /// A body of 9 MiB is refused before it is read, to a client that continues sending.
 #[test]
 fn a_client_that_sends_too_much_reads_why() {
-    let server = Running::usual();
+    let server = Running::new(engine(&model(), 1), Options { body_bytes: 8 << 20, ..options() });
     let body = vec![b' '; 9 << 20];
     for headers in [format!("content-length: {}\r\n", body.len()), "transfer-encoding: chunked\r\n".to_owned()] {
         let head = request(&format!("POST {TEXT} HTTP/1.1"), &headers, "");

@@ -50,7 +50,7 @@ fn a_wrong_field_is_named() {
         (
             CHAT,
             chat(json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})),
-            "messages[0].content[0].type",
+            "messages[0].content[0].image_url",
         ),
         (CHAT, chat(json!({"messages": [{"role": "user", "content": long}]})), "messages"),
         (CHAT, chat(json!({"temperature": -0.5})), "temperature"),

@@ -330,7 +330,7 @@ fn what_is_refused() {
         (json!({"input": null}), "input"),
         (json!({"input": []}), "input"),
         (json!({"input": long}), "input"),
-        (json!({"input": picture}), "input[0].content[0].type"),
+        (json!({"input": picture}), "input[0].content[0].image_url"),
         (json!({"input": [{"type": "hologram_call", "id": "h_1"}]}), "input[0].type"),
         (json!({"input": [{"type": "additional_tools", "tools": [{"name": "f"}]}]}), "input[0].tools[0].type"),
         (json!({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}), "input[0].call_id"),
