@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gpu_sim::Mode;
 use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
-use gristmill_convert::{open_tower, write_tower};
+use gristmill_convert::{ConvertOptions, open_folder, open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::model::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_engine::serde_json;
@@ -355,6 +355,38 @@ fn folders_are_the_files() {
             assert!(error < 1e-3, "{}: {error:e}", golden.name);
         }
     }
+}
+
+/// The text model within LFM2-VL is that of LFM2, of whose folder a folder of LFM2-VL is made here.
+#[test]
+fn the_text_model_of_lfm2_vl_is_lfm2() {
+    let plain = golden::folders_folder().join("lfm2");
+    let folder = std::env::temp_dir().join(format!("lfm2-vl-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        std::fs::copy(plain.join(name), folder.join(name)).unwrap();
+    }
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(plain.join("config.json")).unwrap()).unwrap();
+    let within = serde_json::json!({"model_type": "lfm2_vl", "vision_config": {"model_type": "siglip2_vision_model"}, "text_config": config});
+    std::fs::write(folder.join("config.json"), within.to_string()).unwrap();
+    let bytes = std::fs::read(plain.join("model.safetensors")).unwrap();
+    let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let header: serde_json::Map<_, serde_json::Value> = serde_json::from_slice(&bytes[8..end]).unwrap();
+    let renamed =
+        |name: String| name.strip_prefix("model.").map_or(name.clone(), |rest| format!("model.language_model.{rest}"));
+    let header: serde_json::Map<_, _> = header.into_iter().map(|(name, tensor)| (renamed(name), tensor)).collect();
+    let header = serde_json::to_vec(&header).unwrap();
+    let written = [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[end..]].concat();
+    std::fs::write(folder.join("model.safetensors"), written).unwrap();
+    let open = |folder| open_folder(folder, &ConvertOptions::default(), 1).unwrap().0;
+    let (found, wanted) = (open(&folder), open(&plain));
+    assert!(open_tower(&folder, 1).unwrap().is_none(), "no tensor of a tower is there");
+    assert_eq!(found.tensors().len(), wanted.tensors().len());
+    for tensor in wanted.tensors() {
+        let same = found.tensor(&tensor.name).unwrap();
+        assert_eq!(found.load(same).unwrap().as_slice(), wanted.load(tensor).unwrap().as_slice(), "{}", tensor.name);
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// What cannot be read is refused by name, and the sequence stays as it is.

@@ -200,7 +200,7 @@ impl Call<'_> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for token in 0..tokens {
             match runs.last_mut() {
-                Some(run) if run.len() < per_job && self.follows(run.start, run.len(), token) => run.end += 1,
+                Some(run) if run.len() < per_job && self.follows(run.start, token) => run.end += 1,
                 _ => runs.push(token..token + 1),
             }
         }
@@ -229,10 +229,11 @@ impl Call<'_> {
         self.sinks.map(|sinks| sinks[query_head])
     }
 
-    /// Whether `token` directly follows a run, in the batch and in the sequence.
-    fn follows(&self, first: usize, len: usize, token: usize) -> bool {
+    /// Whether `token` follows a run, directly or at the same position: those of a picture all see its last position.
+    fn follows(&self, first: usize, token: usize) -> bool {
+        let positions = self.placement.positions;
         self.placement.slots[token] == self.placement.slots[first]
-            && self.placement.positions[token] == self.placement.positions[first].wrapping_add(len as u32)
+            && positions[token].wrapping_sub(positions[token - 1]) <= 1
     }
 
     /// The scale of a token's queries.
@@ -254,7 +255,7 @@ struct AttentionTask<'a, 'c, 'o, 't, C> {
     keys: C,
     values: C,
     head: usize,
-    /// Tokens ascend and are adjacent in one sequence.
+    /// Tokens ascend in one sequence, without gaps.
     rows: &'a [JobRow],
     target: &'a mut Target<'o, 't>,
 }

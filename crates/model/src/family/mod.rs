@@ -70,7 +70,7 @@ families! {
     internlm2: ["internlm2"], [FAMILY];
     kimi_linear: ["kimi-linear"], [FAMILY];
     laguna: ["laguna"], [FAMILY];
-    lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY];
+    lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY, VISION_FAMILY];
     llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
     mellum: ["mellum"], [FAMILY];

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, Placement};
 use gristmill_kernels::ops::{RopeStyle, Rotary};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_vision::{Patches, Prepared};
@@ -116,6 +116,7 @@ impl Encoder {
         if self.memory.as_ref().is_none_or(|memory| memory.patches < count) {
             // The old memory is freed first.
             self.memory = None;
+            tower.check_memory(count)?;
             self.memory = Some(Memory::new(&tower, count)?);
         }
         let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
@@ -177,14 +178,7 @@ fn rope_axes(backend: &Backend, rope: PatchRope, width: usize) -> Result<Vec<Axi
 
 impl States {
     fn new(backend: &Backend, spec: &TowerSpec, patches: usize) -> Result<Self> {
-        let (blocks, width) = (patches.div_ceil(KV_BLOCK), spec.width / spec.heads);
-        let kv = KvSpec {
-            heads: spec.heads,
-            key_width: width,
-            value_width: width,
-            format: KvFormat::F16,
-            values_in_keys: false,
-        };
+        let blocks = patches.div_ceil(KV_BLOCK);
         let table: Vec<u32> = (0..blocks as u32).collect();
         let placement = || -> Result<Placement> {
             let mut placement = Placement {
@@ -199,7 +193,7 @@ impl States {
             backend.upload(&table, &mut placement.table)?;
             Ok(placement)
         };
-        Ok(Self { cache: backend.alloc_kv(kv, blocks)?, own: placement()?, whole: placement()? })
+        Ok(Self { cache: backend.alloc_kv(spec.cache(), blocks)?, own: placement()?, whole: placement()? })
     }
 
     fn place(&mut self, backend: &Backend, patches: usize) -> Result<()> {

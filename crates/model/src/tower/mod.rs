@@ -27,10 +27,13 @@ use std::sync::Arc;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::kv::KV_BLOCK;
+use gristmill_kernels::tensor::DeviceId;
 use gristmill_vision::{Patches, Processor};
 
 use crate::error::{Error, Result};
 use crate::family;
+use crate::machine;
 use crate::program::Program;
 use crate::spec::ModelSpec;
 use crate::weights::{self, Weights};
@@ -78,7 +81,8 @@ impl Tower {
         }
         let program = build::build(&spec);
         let leaves_out = |name: &str| spec.leaves_out(name);
-        weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
+        let weights = weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
+        weights.check_memory(&backend, "the vision tower")?;
         let exclusive = backend.exclusive();
         let weights = weights::load(&file, &program.tensors, &backend, &mut |_| Ok(()))?;
         let values = |tensor: &TensorInfo| -> Result<Vec<f32>> {
@@ -129,6 +133,28 @@ impl Tower {
             ));
         }
         Ok(rows * columns / (merge * merge))
+    }
+
+    /// Bytes that a tile of this number of patches takes while the tower reads it.
+    pub fn picture_bytes(&self, patches: usize) -> u64 {
+        let Self { spec, program, precision, backend, .. } = self;
+        let tokens = patches / (spec.merge * spec.merge);
+        let rows = (tokens * spec.out * spec.levels() * size_of::<f32>()) as u64;
+        let cache = backend.kv_bytes(spec.cache(), patches.div_ceil(KV_BLOCK));
+        [program.slots.bytes(*precision, patches, tokens), cache, rows].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Fails if too little memory is free for a tile of this number of patches.
+    fn check_memory(&self, patches: usize) -> Result<()> {
+        let is_cpu = self.backend.device() == DeviceId::Cpu;
+        let limit = self.backend.free_memory()?;
+        let free = if is_cpu { limit.into_iter().chain(machine::available_memory()).min() } else { limit };
+        match (self.picture_bytes(patches), free) {
+            (needed, Some(free)) if needed > free => {
+                Err(Error::Memory { what: "a picture", needed, free, remedy: "use a smaller picture, or free memory" })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of the prepared weights, without the mapped file.

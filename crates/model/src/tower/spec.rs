@@ -2,6 +2,7 @@
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::format::Format;
+use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::GateKind;
 
 use crate::spec::NormKind;
@@ -155,6 +156,12 @@ impl TowerSpec {
     pub(crate) fn is_exact(&self, file: &GgufFile) -> bool {
         let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
         !file.tensors().iter().any(rounds)
+    }
+
+    /// The keys and values of a picture in a layer.
+    pub(crate) fn cache(&self) -> KvSpec {
+        let width = self.width / self.heads.max(1);
+        KvSpec { heads: self.heads, key_width: width, value_width: width, format: KvFormat::F16, values_in_keys: false }
     }
 
     /// Whether a tensor is not loaded.

@@ -13,6 +13,7 @@ use gristmill_kernels::weight::{Footprint, Location, Role, TensorShape};
 use super::outer_scale::{input_scale_of, scale_of};
 use super::{Tensors, find};
 use crate::error::{Error, Result};
+use crate::machine;
 use crate::program::tensors::VectorSpec;
 
 /// A tensor of a matrix.
@@ -45,6 +46,23 @@ impl WeightShapes {
         });
         let vectors = Footprint { owned: self.vectors.saturating_add(slots), mapped: 0 };
         self.sum(vectors, Location::Device, backend)
+    }
+
+    /// Fails if the memory that is free is too little.
+    pub(crate) fn check_memory(&self, backend: &Backend, what: &'static str) -> Result<()> {
+        let Footprint { owned, mapped } = self.footprint(backend);
+        let (needed, limit) = (owned.saturating_add(mapped), backend.free_memory()?);
+        let free = match backend.device() {
+            DeviceId::Cpu => limit.into_iter().chain(machine::available_memory()).min(),
+            _ => limit,
+        };
+        match free {
+            Some(free) if needed > free => {
+                let remedy = "use a smaller quantisation, leave it out, or free memory";
+                Err(Error::Memory { what, needed, free, remedy })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of the slots for experts that are elsewhere, with the memory through which they are filled.

@@ -1,8 +1,8 @@
 //! LFM2, dense or with experts after the first layers. Most layers are short convolutions between two gates; the others
 //! have attention.
 
-use crate::family::parts::{BASE, EXPERTS, attention, count, expect_flag, needed, number, unless_unset};
-use crate::family::published::{Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule};
+use crate::family::parts::{BASE, EXPERTS, INNER, attention, count, expect_flag, needed, number, unless_unset};
+use crate::family::published::{Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["lfm2"],
@@ -27,6 +27,19 @@ pub(crate) const EXPERTS_FAMILY: Family = Family {
     keys: &[KEYS, EXPERTS, EXPERT_KEYS],
     layer: &[NORMS, BIAS],
     mlps: &[MOE, DENSE, RENAMED],
+    ..FAMILY
+};
+
+/// LFM2-VL, the text model.
+pub(crate) const VISION_FAMILY: Family = Family {
+    model_types: &["lfm2_vl"],
+    mlx: Mlx::No,
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[INNER],
+        towers: &["model.vision_tower.", "model.multi_modal_projector."],
+        named: "a tower for images",
+    }),
     ..FAMILY
 };
 
