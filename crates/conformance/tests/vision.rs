@@ -11,8 +11,8 @@ use gristmill_convert::{ConvertOptions, open_folder, open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::model::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_engine::serde_json;
-use gristmill_engine::vision::{ImageSpan, Patches, Prepared};
-use gristmill_engine::{Engine, Pictures, Piece, Request, SamplingOptions};
+use gristmill_engine::vision::{Detail, ImageSpan, Patches, Picture, Piece, Prepared, Size};
+use gristmill_engine::{Engine, Pictures, Piece as Generated, Request, SamplingOptions};
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
@@ -201,7 +201,7 @@ fn request(tokens: &[u32], spans: &[ImageSpan]) -> Request {
 }
 
 fn generate(engine: &Engine, request: Request) -> (Vec<u32>, usize) {
-    let pieces: Vec<Piece> = engine.generate(request).unwrap().collect::<Result<_, _>>().unwrap();
+    let pieces: Vec<Generated> = engine.generate(request).unwrap().collect::<Result<_, _>>().unwrap();
     let usage = pieces.last().unwrap().finish.unwrap().usage;
     (pieces.iter().map(|piece| piece.token).collect(), usage.reused_tokens)
 }
@@ -255,7 +255,7 @@ fn preempted_keep_their_pictures(golden: &Golden) {
     let running: Vec<_> = requests().map(|request| few.generate(request).unwrap()).collect();
     let mut preemptions = 0;
     for (generation, wanted) in running.into_iter().zip(wanted) {
-        let pieces: Vec<Piece> = generation.collect::<Result<_, _>>().unwrap();
+        let pieces: Vec<Generated> = generation.collect::<Result<_, _>>().unwrap();
         preemptions += pieces.last().unwrap().finish.unwrap().usage.preemptions;
         assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), wanted);
     }
@@ -353,6 +353,47 @@ fn folders_are_the_files() {
             let mut runner = runner(Arc::new(model.unwrap().with_tower(file).unwrap()));
             let error = nmse(&together(&mut runner, &golden.prompts), &expected(&golden.prompts));
             assert!(error < 1e-3, "{}: {error:e}", golden.name);
+        }
+    }
+}
+
+/// Pictures of any shape, from pixels through the processor of the tower's file: the layout has the tower's tokens, and the
+/// model reads them.
+#[test]
+fn pictures_of_any_shape_are_read() {
+    let sizes = [(1, 1), (300, 1), (1, 90), (37, 53), (64, 64)].map(|(width, height)| Size { width, height });
+    for golden in goldens().iter().filter(|golden| golden.name.ends_with("f32")) {
+        let model = golden.model(Cpu::backend(Level::best(), 2).unwrap(), Precision::Fast);
+        let (tower, vocab) = (model.tower().unwrap().clone(), model.spec().vocab as u32);
+        let limits = Limits { context: Some(1024), sequences: 1, batch_tokens: 1024, ..Limits::default() };
+        let mut runner = Runner::new(model, limits).unwrap();
+        for size in sizes {
+            // A ratio of more than 200 is refused before.
+            let values = 0..size.width * size.height * 3;
+            let picture = Picture::new(size, values.map(|at| (at * 31 % 256) as u8).collect()).unwrap();
+            let image = Arc::new(tower.processor().prepare(&picture, Detail::High));
+            let layout = tower.processor().layout(size, Detail::High);
+            let (mut tokens, mut spans) = (vec![1, 2], Vec::new());
+            for piece in layout.pieces {
+                match piece {
+                    Piece::Text(_) => tokens.push(3),
+                    Piece::Tokens { tile, first, count } => {
+                        spans.push(ImageSpan { start: tokens.len(), tokens: count, image: image.clone(), tile, first });
+                        tokens.resize(tokens.len() + count, vocab - 8);
+                    }
+                }
+            }
+            tokens.push(4);
+            for (at, tile) in image.tiles.iter().enumerate() {
+                let of_spans: usize = spans.iter().filter(|span| span.tile == at).map(|span| span.tokens).sum();
+                assert_eq!(tower.tokens(tile).unwrap(), of_spans, "{}: {size:?}", golden.name);
+            }
+            let id = runner.open_sequence().unwrap();
+            let mut batch = Batch::new();
+            batch.push_with_images(id, &tokens, 0, &spans, Outputs::Last);
+            let logits = runner.forward(&batch).unwrap().to_vec().unwrap();
+            assert!(logits.iter().all(|logit| logit.is_finite()), "{}: {size:?}", golden.name);
+            runner.close_sequence(id).unwrap();
         }
     }
 }

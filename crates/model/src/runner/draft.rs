@@ -189,10 +189,11 @@ impl Runner {
             let rows = rows_at(step);
             // A context is far below 2^32.
             let place = |job: &Job| (job.sequence, (job.position + step) as u32);
-            let placed = self.state.place_drafts(backend, &jobs[..rows].iter().map(place).collect::<Vec<_>>())?;
+            let places: Vec<_> = jobs[..rows].iter().map(place).collect();
+            let (placed, has_axes) = (self.state.place_drafts(backend, &places)?, self.place_axes(&places, rows)?);
             // Each head drafts its token, the last one all further ones. The heads after it compute their rows of this token.
             let (outputs, first) = (PassOutputs::Logits { rows }, step.min(heads.len() - 1));
-            let (kind, has_pictures, has_axes) = (PassKind::Draft(first), false, false);
+            let (kind, has_pictures) = (PassKind::Draft(first), false);
             let shape = StepShape { tokens: rows, outputs, argmax: true, kind, step: placed, has_pictures, has_axes };
             let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
             graphs.run(backend, shape, &mut || {

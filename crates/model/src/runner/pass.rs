@@ -15,6 +15,7 @@ use crate::program::forced::ForcedExperts;
 use crate::program::run::{PassOutputs, forward};
 use crate::program::scratch::PictureRows;
 use crate::stage::Stage;
+use crate::state::SequenceId;
 
 impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it requests.
@@ -115,12 +116,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Uploads the positions of the batch's tokens, if they have several that differ.
-    fn place_axes(&mut self, padded: usize) -> Result<bool> {
+    /// Uploads the positions of tokens, if they have several that differ.
+    pub(super) fn place_axes(&mut self, places: &[(SequenceId, u32)], padded: usize) -> Result<bool> {
         let Some(axes) = &mut self.scratch.axes else { return Ok(false) };
-        axes.is_on = self.grids.concern(&self.places);
+        axes.is_on = self.grids.concern(places);
         if axes.is_on {
-            let mut positions = self.grids.positions(&self.places);
+            let mut positions = self.grids.positions(places);
             positions.iter_mut().for_each(|of_axis| of_axis.resize(padded, 0));
             axes.place(&self.model.backend, &positions)?;
         }
@@ -171,7 +172,10 @@ impl Runner {
         self.sampled_rows = if argmax { batch.outputs() } else { 0 };
         let kind = if experts.is_some() { PassKind::Forced } else { PassKind::Forward };
         let has_pictures = !self.scratch.pictures.is_empty();
-        let has_axes = self.place_axes(tokens)?;
+        let places = std::mem::take(&mut self.places);
+        let has_axes = self.place_axes(&places, tokens);
+        self.places = places;
+        let has_axes = has_axes?;
         let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         self.last = Some(shape);
         if self.expert_counts.is_none() {

@@ -13,7 +13,7 @@ pub enum KvEvent {
         block: u64,
         /// What precedes the block.
         parent: KvParent,
-        /// [`KV_BLOCK`](crate::KV_BLOCK) tokens.
+        /// [`KV_BLOCK`](crate::KV_BLOCK) tokens. Those of pictures have numbers from 2^31 on, which stand for the content.
         tokens: Box<[u32]>,
     },
     /// The block was evicted.

@@ -245,8 +245,8 @@ impl Lengths {
         }
     }
 
-    /// The tokens that have queries: all (prefill), the last ones of each sequence (decode), or some in any order. All
-    /// of long sequences would take too long.
+    /// The tokens that have queries: all (prefill), the last ones of each sequence (decode), all at the last position (a
+    /// tower), or some in any order. All of long sequences would take too long.
     fn some_tokens(self, rng: &mut Rng, layout: &Layout, round: usize) -> Vec<(u32, u32)> {
         let mut tokens = layout.tokens();
         let lengths = &layout.lengths;
@@ -254,6 +254,10 @@ impl Lengths {
             (Self::Short | Self::Full, 0) => {}
             (Self::Short | Self::Full, 1) | (Self::Longest, _) => {
                 tokens.retain(|&(slot, p)| p as usize + 2 > lengths[slot as usize]);
+            }
+            (Self::Short | Self::Full, _) if rng.chance(0.3) => {
+                // All see their whole sequence, as patches see their picture.
+                tokens.iter_mut().for_each(|(slot, position)| *position = lengths[*slot as usize] as u32 - 1);
             }
             (Self::Short | Self::Full, _) => {
                 let most = rng.pick(&[20, 20, 200]);
