@@ -24,7 +24,7 @@ pub struct Configs {
 /// Published files have at most a tenth of these; they bound what a damaged file can ask for.
 const MAX_PATCH: u64 = 256;
 const MAX_MERGE: u64 = 64;
-const MAX_SIDE: u64 = 1 << 14;
+const MAX_SIDE: u64 = 1 << 13;
 const MAX_TILES: u64 = 256;
 const MAX_TOKENS: u64 = 1 << 16;
 const MAX_PIXELS: u64 = 1 << 28;
@@ -51,7 +51,7 @@ impl Configs {
             Kind::Gemma3 => self.gemma3(&keys, &mut own)?,
             Kind::Pixtral => self.pixtral(&keys, &mut own)?,
         }
-        Ok(own)
+        own.bounded()
     }
 
     fn gemma3(&self, keys: &Keys, own: &mut Processor) -> Result<(), Error> {

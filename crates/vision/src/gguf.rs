@@ -63,7 +63,7 @@ impl ProjectorKeys {
             let key = "clip.vision.image_std".to_owned();
             return Err(Error::Value { key, found: "0".to_owned(), expected: "finite numbers other than 0" });
         }
-        let side = number("clip.vision.image_size", self.image_size, 1 << 14)?;
+        let side = number("clip.vision.image_size", self.image_size, 1 << 13)?;
         let pixels = (own.patch * own.merge).pow(2);
         let range = |(least, most): (usize, usize)| {
             let of = |key: Option<u32>, default| key.map_or(default, |key| (key as usize).clamp(1, 1 << 28));
@@ -90,10 +90,10 @@ impl ProjectorKeys {
             let of = |key: Option<u32>, default: usize, max| key.map_or(default, |key| (key as usize).clamp(1, max));
             tiling.min = of(self.min_tiles, tiling.min, 256);
             tiling.max = of(self.max_tiles, tiling.max, 256);
-            tiling.side = of(self.tile, tiling.side, 1 << 14).next_multiple_of(own.patch * own.merge);
+            tiling.side = of(self.tile, tiling.side, 1 << 13).next_multiple_of(own.patch * own.merge);
             tiling.large = 2.0 * max as f64;
         }
-        Ok(own)
+        own.bounded()
     }
 }
 

@@ -7,6 +7,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::error::Error;
 use crate::fit::{Fit, Size};
 use crate::grid::Tiling;
 use crate::layout::{Layout, Marks};
@@ -46,6 +47,9 @@ pub enum Detail {
     /// No tiles, and at most 512 × 512 pixels.
     Low,
 }
+
+/// The most pixels of a resized image, which need 12 bytes each as patches. Published models have at most 16.8 million.
+const MOST_PIXELS: u64 = 1 << 26;
 
 /// The side of a picture in low detail, as in OpenAI's interface.
 const LOW_SIDE: usize = 512;
@@ -103,6 +107,28 @@ impl Processor {
             add(&to(size), size.width, (0, 0), size);
         }
         Prepared { tiles, hash: hash.finalize().into() }
+    }
+
+    /// The processor, if no image becomes larger than [`MOST_PIXELS`]: a file's numbers could ask for any size.
+    pub(crate) fn bounded(self) -> Result<Processor, Error> {
+        let side = (self.patch * self.merge) as u64;
+        let pixels = |Size { width, height }: Size| width as u64 * height as u64;
+        let whole = match self.fit {
+            Fit::Area { min, max, .. } => min.max(max) as u64,
+            Fit::Budget { tokens } => (tokens as u64).saturating_mul(side * side),
+            Fit::Fixed(size) | Fit::Within(size) => pixels(size),
+        };
+        let tiles =
+            self.tiling.map_or(0, |Tiling { side, max, .. }| (side as u64 * side as u64).saturating_mul(max as u64));
+        let found = whole.max(tiles).max(side * side);
+        match found > MOST_PIXELS {
+            true => Err(Error::Value {
+                key: "size of an image".to_owned(),
+                found: format!("{found} pixels"),
+                expected: "at most 67108864 pixels",
+            }),
+            false => Ok(self),
+        }
     }
 
     /// The rule of sizes in a detail.

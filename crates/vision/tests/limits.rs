@@ -175,6 +175,11 @@ fn settings_that_change_the_picture_are_refused() {
         let error = configs.read().unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
+    let own =
+        json!({"image_processor_type": "Lfm2VlImageProcessor", "min_image_tokens": 65536, "encoder_patch_size": 256});
+    let large =
+        Configs { preprocessor: own.as_object().cloned(), ..Configs::default() }.read().unwrap_err().to_string();
+    assert!(large.contains("17179869184 pixels"), "{large}");
     let missing = Configs::default().read().unwrap_err().to_string();
     assert!(missing.starts_with("preprocessor_config.json: the key is missing"), "{missing}");
 }
