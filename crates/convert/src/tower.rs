@@ -31,7 +31,7 @@ pub fn open_tower(folder: &Path, threads: usize) -> Result<Option<GgufFile>, Con
     let family = config.text("model_type")?.and_then(TowerFamily::find);
     let (Some(family), Some(vision)) = (family, config.object(SETTINGS)?) else { return Ok(None) };
     let checkpoint = Checkpoint::open(folder)?;
-    let Some(prefix) = family.prefix(&checkpoint) else { return Ok(None) };
+    let Some(prefix) = prefix(family, &checkpoint) else { return Ok(None) };
     for &(setting, known) in family.expects {
         if let Some(found) = vision.value(setting).filter(|found| *found != known) {
             return Err(vision.wrong(setting, found, format!("{known:?}, nothing else is supported")));
@@ -51,7 +51,7 @@ pub fn open_tower(folder: &Path, threads: usize) -> Result<Option<GgufFile>, Con
     }
     preprocessing(&mut header, &processor(folder)?)?;
     let heads = header.preview().metadata().required("clip.vision.attention.head_count").unwrap_or(1);
-    let tensors = Planner { family, checkpoint: &checkpoint, prefix, heads, tensors: Vec::new() }.plan(&vision)?;
+    let tensors = TowerPlanner { family, checkpoint: &checkpoint, prefix, heads, tensors: Vec::new() }.plan(&vision)?;
     let format = |tensor: &OutputTensor| if tensor.shape.len() == 2 { tensor.format() } else { Format::F32 };
     let formats: Vec<Format> = tensors.iter().map(format).collect();
     for (tensor, format) in tensors.iter().zip(&formats) {
@@ -114,7 +114,7 @@ fn preprocessing(header: &mut GgufWriter, processor: &Processor) -> Result<(), C
     Ok(())
 }
 
-struct Planner<'a> {
+struct TowerPlanner<'a> {
     family: &'static TowerFamily,
     checkpoint: &'a Checkpoint,
     prefix: (&'static str, &'static str),
@@ -127,19 +127,13 @@ fn theirs((ours, theirs): (&str, &str), name: &str) -> String {
     name.strip_prefix(ours).map_or_else(|| name.to_owned(), |rest| format!("{theirs}{rest}"))
 }
 
-/// The prefixes of a folder, by the first tensor of the tower.
-trait Prefixes {
-    fn prefix(&self, checkpoint: &Checkpoint) -> Option<(&'static str, &'static str)>;
+/// The prefixes of a folder, by the first tensor of the tower; `None` if there is none.
+fn prefix(family: &TowerFamily, checkpoint: &Checkpoint) -> Option<(&'static str, &'static str)> {
+    let first = family.globals.first()?;
+    family.prefixes.iter().copied().find(|prefix| checkpoint.tensor(&theirs(*prefix, first.theirs)).is_some())
 }
 
-impl Prefixes for TowerFamily {
-    fn prefix(&self, checkpoint: &Checkpoint) -> Option<(&'static str, &'static str)> {
-        let first = self.globals.first()?;
-        self.prefixes.iter().copied().find(|prefix| checkpoint.tensor(&theirs(*prefix, first.theirs)).is_some())
-    }
-}
-
-impl Planner<'_> {
+impl TowerPlanner<'_> {
     fn plan(mut self, vision: &Config) -> Result<Vec<OutputTensor>, ConvertError> {
         self.family.globals.iter().try_for_each(|rule| self.add(rule, None))?;
         let layers = keys::needed(vision, self.family.layers)?;

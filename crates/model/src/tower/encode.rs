@@ -10,9 +10,9 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_vision::{Patches, Prepared};
 
 use super::build::Ends;
+use super::loaded::Tower;
 use super::positions::{block_order, resized};
-use super::spec::PatchRope;
-use super::{Tower, TowerSpec};
+use super::spec::{PatchRope, TowerSpec};
 use crate::error::{Error, Result};
 use crate::program::axes::{Axes, AxisRotary, axis as axis_rotary};
 use crate::program::run::encode;

@@ -1,0 +1,142 @@
+//! A loaded tower.
+
+use std::fmt;
+use std::sync::Arc;
+
+use gristmill_files::gguf::{GgufFile, TensorInfo};
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::kv::KV_BLOCK;
+use gristmill_kernels::tensor::DeviceId;
+use gristmill_vision::{Patches, Processor};
+
+use super::spec::{TABLE, TowerSpec};
+use super::{build, keys};
+use crate::error::{Error, Result};
+use crate::family;
+use crate::machine;
+use crate::program::Program;
+use crate::spec::ModelSpec;
+use crate::weights::{self, Weights};
+
+/// A loaded vision tower with its projector: immutable, and shared by runners.
+pub struct Tower {
+    file: GgufFile,
+    pub(super) spec: TowerSpec,
+    processor: Processor,
+    pub(super) program: Program,
+    pub(super) weights: Weights,
+    pub(super) backend: Arc<Backend>,
+    pub(super) precision: Precision,
+    /// The precision of attention, as in a text model.
+    pub(super) attention_precision: Precision,
+    /// The table of positions, a row for each place of its square.
+    pub(super) table: Vec<f32>,
+}
+
+impl fmt::Debug for Tower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tower({} with {} layers)", self.spec.projector, self.spec.layers)
+    }
+}
+
+impl Tower {
+    /// Loads the tower of an `mmproj` file for a text model.
+    ///
+    /// # Errors
+    /// An [`Error`] that says what is wrong with the file.
+    pub fn load(file: GgufFile, text: &ModelSpec, backend: Arc<Backend>, precision: Precision) -> Result<Self> {
+        let spec = family::tower(&file)?;
+        let processor = keys::processor(&file, &spec.projector)?;
+        let (out, levels) = (spec.out, spec.levels() - 1);
+        if (out, levels) != (text.hidden, text.picture_layers) {
+            return Err(Error::TowerWidth {
+                found: out,
+                levels,
+                expected: text.hidden,
+                expected_levels: text.picture_layers,
+            });
+        }
+        let program = build::build(&spec);
+        let leaves_out = |name: &str| spec.leaves_out(name);
+        let weights = weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
+        weights.check_memory(&backend, "the vision tower")?;
+        let exclusive = backend.exclusive();
+        let weights = weights::load(&file, &program.tensors, &backend, &mut |_| Ok(()))?;
+        let values = |tensor: &TensorInfo| -> Result<Vec<f32>> {
+            let bytes = file.load(tensor)?;
+            let mut values = vec![0.0; usize::try_from(tensor.elements()).unwrap_or(0)];
+            // The survey has checked the shape, so the bytes are exactly these values.
+            tensor.format.decode(bytes.as_slice(), &mut values);
+            Ok(values)
+        };
+        let table = file.tensor(TABLE).map(values).transpose()?.unwrap_or_default();
+        drop(exclusive);
+        let attention_precision = if spec.is_exact(&file) { Precision::Exact } else { precision };
+        Ok(Self { file, spec, processor, program, weights, backend, precision, attention_precision, table })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    /// The parts of the tower.
+    pub fn spec(&self) -> &TowerSpec {
+        &self.spec
+    }
+
+    /// How pictures are prepared for the tower.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// Tokens of a tile.
+    ///
+    /// # Errors
+    /// [`Error::Picture`] for a tile that the tower cannot read.
+    pub fn tokens(&self, tile: &Patches) -> Result<usize> {
+        let TowerSpec { merge, patch, .. } = self.spec;
+        let wrong = |reason: String| Err(Error::Picture { reason });
+        let Patches { rows, columns, values } = tile;
+        if *rows == 0 || *columns == 0 || !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
+            let rule = format!("{rows} × {columns} patches (expected multiples of {merge}); resize the picture");
+            return wrong(rule);
+        }
+        let expected = rows.saturating_mul(*columns).saturating_mul(3 * patch * patch);
+        if values.len() != expected {
+            return wrong(format!(
+                "{} values of {rows} × {columns} patches (expected {expected}); use the tower's preprocessing",
+                values.len()
+            ));
+        }
+        Ok(rows * columns / (merge * merge))
+    }
+
+    /// Bytes that a tile of this number of patches takes while the tower reads it.
+    pub fn picture_bytes(&self, patches: usize) -> u64 {
+        let Self { spec, program, precision, backend, .. } = self;
+        let tokens = patches / (spec.merge * spec.merge);
+        let rows = (tokens * spec.out * spec.levels() * size_of::<f32>()) as u64;
+        let cache = backend.kv_bytes(spec.cache(), patches.div_ceil(KV_BLOCK));
+        [program.slots.bytes(*precision, patches, tokens), cache, rows].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Fails if too little memory is free for a tile of this number of patches.
+    pub(super) fn check_memory(&self, patches: usize) -> Result<()> {
+        let is_cpu = self.backend.device() == DeviceId::Cpu;
+        let limit = self.backend.free_memory()?;
+        let free = if is_cpu { limit.into_iter().chain(machine::available_memory()).min() } else { limit };
+        match (self.picture_bytes(patches), free) {
+            (needed, Some(free)) if needed > free => {
+                Err(Error::Memory { what: "a picture", needed, free, remedy: "use a smaller picture, or free memory" })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the prepared weights, without the mapped file.
+    pub fn prepared_bytes(&self) -> u64 {
+        self.weights.owned_bytes()
+    }
+}
