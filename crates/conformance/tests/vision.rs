@@ -277,7 +277,8 @@ fn requests_are_checked() {
         (vec![ImageSpan { tokens: 7, ..span.clone() }], "of a tile (expected at most 6)"),
         (vec![ImageSpan { tile: 3, ..span.clone() }], "there is no tile 3"),
     ] {
-        let message = engine.generate(request(&prompt.tokens, &spans)).err().expect("a wrong picture").to_string();
+        let Err(error) = engine.generate(request(&prompt.tokens, &spans)) else { panic!("a wrong picture: {part}") };
+        let message = error.to_string();
         assert!(message.contains(part), "{message}");
     }
     let json = serde_json::to_string(&request(&prompt.tokens, &prompt.spans)).unwrap();
@@ -439,10 +440,11 @@ fn wrong_pictures_are_refused() {
         let id = runner.open_sequence().unwrap();
         let mut batch = Batch::new();
         batch.push_with_images(id, &prompt.tokens, 0, spans, Outputs::Last);
-        let error = runner.forward(&batch).err().expect("a wrong picture");
+        let Err(error) = runner.forward(&batch) else { panic!("a wrong picture") };
+        let error = error.to_string();
         assert_eq!(runner.sequence_len(id).unwrap(), 0);
         runner.close_sequence(id).unwrap();
-        error.to_string()
+        error
     };
     let mut text_only = runner(Arc::new(
         Model::with_backend(golden.text.clone(), Arc::new(backend()), LoadOptions::default()).unwrap(),

@@ -47,7 +47,7 @@ impl Tiling {
 
     /// All grids of a number of tiles in the range, in ascending order of it.
     fn grids(&self) -> impl Iterator<Item = (usize, usize)> {
-        let sides = move |tiles: usize| (1..=tiles).filter(move |columns| tiles % columns == 0);
+        let sides = move |tiles: usize| (1..=tiles).filter(move |columns| tiles.is_multiple_of(*columns));
         (self.min.max(1)..=self.max).flat_map(move |tiles| sides(tiles).map(move |columns| (columns, tiles / columns)))
     }
 }
