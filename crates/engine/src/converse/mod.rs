@@ -143,7 +143,9 @@ impl Engine {
     /// one. Rendering and the tools' schemas block for milliseconds.
     ///
     /// # Errors
-    /// The errors of [`render`](Self::render). [`EngineError::NoTools`] and [`EngineError::UnknownTool`] if a call is
+    /// The errors of [`render`](Self::render). [`EngineError::NoImages`], [`EngineError::ImageCount`] and
+    /// [`EngineError::ImageTemplate`] for images that the model, the messages or the template do not have places for.
+    /// [`EngineError::NoTools`] and [`EngineError::UnknownTool`] if a call is
     /// required that no tool can have.
     pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<Conversation, EngineError> {
         let enforced = |chat: &Chat| enforce::enforced(chat, &options);
