@@ -101,7 +101,7 @@ fn a_prefilled_reply_is_continued() {
     (body["continue_final_message"], body["add_generation_prompt"]) = (json!(true), json!(false));
     let continued = server.ask(CHAT, &body);
     assert_eq!(continued["usage"]["prompt_tokens"], prompt);
-    assert_eq!(continued["choices"][0]["message"]["content"], reply["content"][0]["text"]);
+    assert_eq!(continued["choices"][0]["message"]["content"], expected.content);
     let refused = |body: &Value| server.post(CHAT, body).json()["error"]["param"].clone();
     body["continue_final_message"] = json!(false);
     assert_eq!(refused(&body), "add_generation_prompt");
