@@ -75,6 +75,7 @@ const V8: (&str, usize) = ("gemv", 8);
 const I8: (&str, usize) = ("gemm_int8.cu", 8);
 const M32: (&str, usize) = ("gemm.cu", 32);
 const M64: (&str, usize) = ("gemm.cu", 64);
+const W32: (&str, usize) = ("gemm_wgmma.cu", 32);
 const W64: (&str, usize) = ("gemm_wgmma.cu", 64);
 const W128: (&str, usize) = ("gemm_wgmma.cu", 128);
 const F8: (&str, usize) = ("gemm_f32_few", 8);
@@ -115,9 +116,9 @@ fn the_kernel_of_experts_by_tokens_and_card() {
     const TOKENS: [usize; 10] = [1, 4, 8, 16, 32, 64, 96, 256, 768, 1024];
     const I16: (&str, usize) = ("gemm_int8.cu", 16);
     for (numbers, tiles, expected) in [
-        (T4, [32, 32, 8, 8, 8, 8, 32, 64, 64, 64], [V1, V1, V1, V2, V4, V8, V8, V8, V8, V8]),
-        (A100, [32, 32, 8, 8, 8, 8, 32, 64, 64, 64], [V1, V1, I8, I8, I8, I8, M32, M32, M64, M64]),
-        (H100, [32, 32, 8, 8, 8, 8, 32, 64, 128, 128], [V1, V1, I8, I8, I8, I8, W64, W64, W128, W128]),
+        (T4, [32, 32, 8, 8, 8, 8, 32, 32, 64, 64], [V1, V1, V1, V2, V4, V8, V8, V8, V8, V8]),
+        (A100, [32, 32, 8, 8, 8, 8, 32, 32, 64, 64], [V1, V1, I8, I8, I8, I8, M32, M32, M64, M64]),
+        (H100, [32, 32, 8, 8, 8, 8, 32, 32, 128, 128], [V1, V1, I8, I8, I8, I8, W32, W32, W128, W128]),
     ] {
         let card = card(numbers, Choice::Fastest);
         assert_eq!(TOKENS.map(|tokens| tile_rows(&card, 128, 8 * tokens, false)), tiles, "{numbers:?}");
