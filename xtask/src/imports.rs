@@ -31,9 +31,8 @@ const OTHERS: usize = 10;
 
 /// The `mod.rs` that define items next to modules. All others are only an index, so that modules below them can import
 /// types without a circle.
-const NOT_ONLY_INDEX: [&str; 22] = [
+const NOT_ONLY_INDEX: [&str; 21] = [
     "convert/src/mlx_folder/mod.rs",
-    "convert/src/packed/mod.rs",
     "convert/src/quantize/mod.rs",
     "convert/src/vocabulary/mod.rs",
     "engine/src/converse/mod.rs",
