@@ -191,7 +191,8 @@ impl Loads {
         let source = self.quantize.of(Source::of(path))?;
         let others = OtherModels { memory: self.held(), keeps_context: is_several, progress: progress.clone() };
         let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
-        let (model, limits, memory) = load::load_alongside(&others, source, &self.mmproj, &drafts.on(device), limits, log)?;
+        let (model, limits, memory) =
+            load::load_alongside(&others, source, &self.mmproj, &drafts.on(device), limits, log)?;
         let mut sampling = recommended::sampling(source, &model);
         self.settings.apply(&mut sampling);
         let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
