@@ -81,6 +81,9 @@ const W128: (&str, usize) = ("gemm_wgmma.cu", 128);
 const F8: (&str, usize) = ("gemm_f32_few", 8);
 const F32: (&str, usize) = ("gemm_f32", 32);
 
+/// Formats, cards, the precision, and the kernel with its rows of a block for each of [`ROWS`].
+type Case<'a> = (&'a [Format], &'a [[u32; 3]], Precision, [(&'static str, usize); 12]);
+
 /// 4,096 × 2,048 on the fastest kernels. The columns are [`ROWS`].
 #[test]
 fn the_kernel_by_format_rows_and_card() {
@@ -88,7 +91,7 @@ fn the_kernel_by_format_rows_and_card() {
     let (narrow, brain) = (&[Format::FP8_64][..], &[Format::BF16][..]);
     let (half, single) = (&[Format::F16][..], &[Format::F32][..]);
     let mma = [A100, RTX_4090, B200];
-    let cases: [(&[Format], &[[u32; 3]], Precision, [(&str, usize); 12]); 11] = [
+    let cases: [Case; 11] = [
         (&quantised, &[T4], Precision::Fast, [V1, V2, V4, V4, V8, V8, V8, V8, V8, V8, V8, V8]),
         (&quantised, &mma, Precision::Fast, [V1, V2, I8, I8, I8, I8, I8, M32, M64, M64, M64, M64]),
         (&quantised, &[H100], Precision::Fast, [V1, V2, I8, I8, I8, I8, I8, M32, W128, W128, W128, W128]),
