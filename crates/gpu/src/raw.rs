@@ -1,4 +1,9 @@
 //! Memory of the caller as an operand.
+//!
+//! Only [`Region`] and `Device` pass addresses to a driver, because a driver cannot check them: both check that a range is inside a
+//! region of the same driver. A region is an allocation of the driver, or what the caller of an `unsafe` function
+//! (`buffer_from_raw`, [`Region::from_raw`]) promises to be one. Visibility holds this: the drivers are private, and
+//! `CudaDevice` and `MetalDevice` return a `Backend` only.
 
 #![allow(unsafe_code)]
 

@@ -69,8 +69,8 @@ struct Added {
 fn added(random: &mut Random, is_scored: bool) -> Vec<Added> {
     let mut tokens = Vec::new();
     for &text in TEXTS {
-        // The vocabulary does not say whether symbols also merge to such a token of one letter.
-        if random.below(3) == 0 || is_scored && matches!(text, "b" | "4") {
+        // The vocabulary does not say whether symbols also merge to such a token of one character that it has twice.
+        if random.below(3) == 0 || is_scored && matches!(text, "b" | "4" | "\n") {
             continue;
         }
         // `tokenizers` panics if the white space before such a token belongs to another one.

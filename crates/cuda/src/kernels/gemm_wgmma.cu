@@ -77,13 +77,15 @@ struct Item {
 // The items of all blocks: the outputs of one tile after another, so that blocks at work at the same time read the same X.
 struct Items {
     const u32* tiles;
-    u32 row_blocks, end, y_rows;
+    // Tiles of the list, blocks of outputs, and items.
+    u32 listed, row_blocks, end, y_rows;
 
     DEV Items(const u32* tiles, const u32* tile_count, const GemmParams& p) : tiles(tiles), y_rows(p.y_rows) {
         row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
         u32 count = (p.y_rows + TOKENS - 1) / TOKENS;
+        listed = 0;
         if (tiles != nullptr) {
-            count = *tile_count;
+            count = listed = *tile_count;
             // A list for a ring of experts ends with an empty tile, past all rows.
             if (count > 0 && tiles[3 * u64(count) - 1] == 0) count--;
         }
@@ -96,11 +98,11 @@ struct Items {
         const u32* own = tiles + 3 * u64(tile);
         return {own[0], own[1], own[2], output};
     }
-    // Rows of Y of all tiles.
+    // Positions of pairs that belong to tiles; the list of a ring ends past all.
     DEV u32 rows() const {
-        if (end == 0) return 0;
-        const Item last = at(end - 1);
-        return min(last.first + last.count, y_rows);
+        if (listed == 0) return 0;
+        const u32* last = tiles + 3 * (u64(listed) - 1);
+        return min(last[1] + last[2], y_rows);
     }
 };
 
