@@ -15,7 +15,8 @@ pub(crate) fn spec(file: &KeyReader) -> Result<TowerSpec> {
     let tower = file.tower()?;
     let (inner, out) = (file.rows_of("mm.1.weight")?, file.rows_of("mm.2.weight")?);
     let has = |name: &str| file.tensor(name);
-    let mut steps = vec![Step::Norm { name: "v.post_ln".to_owned(), kind: NormKind::Layer, eps: tower.norm_eps }, Step::Join];
+    let mut steps =
+        vec![Step::Norm { name: "v.post_ln".to_owned(), kind: NormKind::Layer, eps: tower.norm_eps }, Step::Join];
     if has("mm.input_norm.weight") {
         steps.push(Step::Norm { name: "mm.input_norm".to_owned(), kind: NormKind::Layer, eps: PROJECTOR_EPS });
     }

@@ -29,7 +29,9 @@ pub(crate) fn spec(file: &KeyReader) -> Result<TowerSpec> {
     steps.extend([linear("mm.1")?, Step::Activation(GateKind::Normal), linear("mm.2")?]);
     Ok(TowerSpec {
         positions: Positions::None,
-        rope: Some(PatchRope::EvenRowsOddColumns { base: file.number_or_zero("vision.rope.freq_base")?.unwrap_or(10_000.0) }),
+        rope: Some(PatchRope::EvenRowsOddColumns {
+            base: file.number_or_zero("vision.rope.freq_base")?.unwrap_or(10_000.0),
+        }),
         pre_norm: Some("v.pre_ln".to_owned()),
         steps,
         out: file.rows_of("mm.2.weight")?,
