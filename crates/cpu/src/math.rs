@@ -77,16 +77,18 @@ pub(crate) fn normal_tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     sigmoid(s, s.mul(inner, s.splat(2.0 * 0.797_884_6)))
 }
 
-/// The distribution function of the standard normal distribution, by Abramowitz and Stegun 7.1.26 of x / √2; the error
-/// is below 1e-7.
+/// The distribution function of the standard normal distribution: in the form of Abramowitz and Stegun 7.1.26, with eight
+/// coefficients that were fitted to a relative error of 4.2e-8 up to five deviations.
 #[inline(always)]
 pub(crate) fn normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let negative = s.sub(s.splat(0.0), x);
     let size = s.max(negative, x);
     let one = s.splat(1.0);
-    let t = s.div(one, s.mul_add(size, s.splat(0.231_641_89), one));
-    let mut tail = s.splat(0.530_702_7);
-    for c in [-0.726_576, 0.710_706_9, -0.142_248_37, 0.127_414_8] {
+    let t = s.div(one, s.mul_add(size, s.splat(0.3), one));
+    let mut tail = s.splat(0.036_905_057_7);
+    for c in
+        [-0.162_073_836, 0.214_210_466, -0.060_304_664_1, 0.131_658_554, 0.099_131_003, 0.120_847_687, 0.119_625_747]
+    {
         tail = s.mul_add(tail, t, s.splat(c));
     }
     let half_square = s.mul(s.mul(size, s.splat(-0.5)), size);

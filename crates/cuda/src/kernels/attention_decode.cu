@@ -193,7 +193,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         heads.bring(both, row, means, unit, cache, scratch, newest, now.own_id, context.last);
         barrier();
 
-        // Its loads take as long as the products with this token's keys, and its keys as long as the join of the warps.
+        // Ids of the next token are loaded while this one's keys are multiplied, its keys while the warps are joined.
         const Visit next = visit(now.token + here.grid_x());
         TokenSplits own = {p,     unit,    context,  now.token, unit_index, walker, now.walk.splits.count,
                            cache, scratch, partials, results,   sink,       flag};
@@ -203,7 +203,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         };
         own.take(now.walk, block, insert, [&] { load(next); });
         now = next;
-        // Again, because they would take registers meanwhile.
+        // They are loaded for each token, because to keep them would take registers.
         heads.load_norms(both, unit, q_norm, k_norm);
     }
     // The end of a kernel implies the end of those before it.

@@ -40,7 +40,7 @@ constexpr u32 REGISTERS = (FIRST_REGISTERS * (WARPS + COPIERS) - COPY_REGISTERS 
 constexpr u32 KNOWN_TILES = STAGES + 1;
 
 
-// A place in a ring, which is gone through again and again: how often is odd or even.
+// A place in a ring, and whether the number of rounds before is odd: the parity of a barrier's phase.
 template <u32 PLACES>
 struct Ring {
     u32 place = 0, parity = 0;

@@ -29,8 +29,8 @@ struct Staged<F, false> {
     // and offset matter little: with codes of four bits from 0 on the NMSE would be four times as much.
     static constexpr int MIDDLE = Middle<F>::VALUE;
     // Codes of less than eight bits are the mantissa of a bfloat16 of the least exponent as they are, in units of 2^-133. The bits
-    // of an E4M3 float are those of a bfloat16 2^120 times too small. Scales are so many times as large, and take no more
-    // than this: one of 2^31 or more, which has no place in a file's half floats, would overflow.
+    // of an E4M3 float are those of a bfloat16 2^120 times too small. Scales are SCALE_UP
+    // times as large. One of 2^31 or more overflows: half floats have none, float32 scales of FP8_64 and AFFINE4_32 could.
     static constexpr bool AS_BITS = !F::SIGNED;
     static constexpr float CODE_UNIT = !AS_BITS ? 1.0f : IsE4m3<F>::VALUE ? 0x1p-120f : 0x1p-133f;
     static constexpr float SCALE_UP = AS_BITS ? 0x1p96f : 1.0f;

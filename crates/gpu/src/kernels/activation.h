@@ -16,15 +16,18 @@ DEV float normal_tanh(float x) {
 
 DEV float gelu(float x) { return x * normal_tanh(x); }
 
-// The distribution function of the standard normal distribution, by Abramowitz and Stegun 7.1.26 of x / √2; the error is
-// below 1e-7.
+// The distribution function of the standard normal distribution: in the form of Abramowitz and Stegun 7.1.26, with eight
+// coefficients that were fitted to a relative error of 4.2e-8 up to five deviations.
 DEV float normal(float x) {
-    float size = fabsf(x), t = 1.0f / fmaf(size, 0.23164189f, 1.0f);
-    float tail = 0.5307027f;
-    tail = fmaf(tail, t, -0.726576f);
-    tail = fmaf(tail, t, 0.7107069f);
-    tail = fmaf(tail, t, -0.14224837f);
-    tail = fmaf(tail, t, 0.1274148f);
+    float size = fabsf(x), t = 1.0f / fmaf(size, 0.3f, 1.0f);
+    float tail = 0.0369050577f;
+    tail = fmaf(tail, t, -0.162073836f);
+    tail = fmaf(tail, t, 0.214210466f);
+    tail = fmaf(tail, t, -0.0603046641f);
+    tail = fmaf(tail, t, 0.131658554f);
+    tail = fmaf(tail, t, 0.099131003f);
+    tail = fmaf(tail, t, 0.120847687f);
+    tail = fmaf(tail, t, 0.119625747f);
     tail *= t * expf(-0.5f * size * size);
     return x < 0.0f ? tail : 1.0f - tail;
 }
