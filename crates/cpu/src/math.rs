@@ -86,9 +86,7 @@ pub(crate) fn normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let one = s.splat(1.0);
     let t = s.div(one, s.mul_add(size, s.splat(0.3), one));
     let mut tail = s.splat(0.036_905_058);
-    for c in
-        [-0.162_073_84, 0.214_210_47, -0.060_304_664, 0.131_658_55, 0.099_131, 0.120_847_69, 0.119_625_75]
-    {
+    for c in [-0.162_073_84, 0.214_210_47, -0.060_304_664, 0.131_658_55, 0.099_131, 0.120_847_69, 0.119_625_75] {
         tail = s.mul_add(tail, t, s.splat(c));
     }
     let half_square = s.mul(s.mul(size, s.splat(-0.5)), size);

@@ -6,16 +6,16 @@ macro_rules! endpoints {
     ($then:ident) => {
         $then! {
             interfaces {
-                post "/chat/completions" openai::chat::serve,
-                post "/completions" openai::completions::serve,
+                post "/chat/completions" openai::chat::endpoint::serve,
+                post "/completions" openai::completions::endpoint::serve,
                 post "/embeddings" openai::embeddings::serve,
                 post "/rerank" openai::rerank::rerank,
                 post "/score" openai::rerank::score,
-                post "/responses" openai::responses::serve,
+                post "/responses" openai::responses::endpoint::serve,
                 get "/models" openai::models::list,
                 get "/models/{*id}" openai::models::one,
-                post "/messages" anthropic::messages,
-                post "/messages/count_tokens" anthropic::count_tokens,
+                post "/messages" anthropic::endpoints::messages,
+                post "/messages/count_tokens" anthropic::endpoints::count_tokens,
                 post "/chat/completions/render" openai::render::chat,
                 post "/completions/render" openai::render::completions,
                 post "/responses/render" openai::render::responses,

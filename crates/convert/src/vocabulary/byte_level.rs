@@ -1,9 +1,11 @@
 //! Byte-level BPE, the tokenizer model `gpt2`: tokens and merges as they are in `tokenizer.json`.
 
 use super::json::TokenizerJson;
-use super::{Kind, Token, Vocabulary, pre, table};
+use super::pre;
+use super::tokens::{Token, Vocabulary, table};
 use crate::config::Config;
 use crate::error::ConvertError;
+use gristmill_text::tokenizer::TokenType as Kind;
 
 /// `pre`: the pre-tokenizer, if the user names it; `usual`: its name in this family of models, where several have its
 /// rules.

@@ -5,7 +5,7 @@ use gristmill_files::json::cut;
 use gristmill_model::{FLAG_KEYS, flags_of_name};
 use gristmill_text::tokenizer::TokenFlags;
 
-use super::{Flags, Token};
+use super::tokens::{Flags, Token};
 use crate::keys::Pairs;
 
 /// Whether a token has a flag.

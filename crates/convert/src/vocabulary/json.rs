@@ -8,7 +8,8 @@ use gristmill_text::tokenizer::TokenFlags;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Added, Flags, Token, special, unique};
+use super::special;
+use super::tokens::{Added, Flags, Token, unique};
 use crate::config::Config;
 use crate::error::ConvertError;
 use crate::files::read_json;

@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::json::TokenizerJson;
 use super::scored::{ADDED_SCORE, FILLER_SCORE, are_spaces_replaced};
-use super::{Kind, Token, Vocabulary, table};
+use super::tokens::{Token, Vocabulary, table};
 use crate::config::Config;
 use crate::error::ConvertError;
 use crate::family::Merges;
+use gristmill_text::tokenizer::TokenType as Kind;
 
 pub(super) fn read(
     json: &TokenizerJson,

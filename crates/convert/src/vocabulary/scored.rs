@@ -9,10 +9,12 @@ use serde_json::Value;
 
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
-use super::{Kind, Token, Vocabulary, special, table, unique};
+use super::special;
+use super::tokens::{Token, Vocabulary, table, unique};
 use crate::config::Config;
 use crate::error::ConvertError;
 use crate::files::read_json;
+use gristmill_text::tokenizer::TokenType as Kind;
 
 /// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told
 /// another.

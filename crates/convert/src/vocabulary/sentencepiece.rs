@@ -6,9 +6,9 @@ use std::path::Path;
 use gristmill_files::json::cut;
 use prost::Message;
 
-use super::Kind;
 use crate::error::ConvertError;
 use crate::files;
+use gristmill_text::tokenizer::TokenType as Kind;
 
 /// The fields of the message that are used.
 #[derive(Clone, PartialEq, Message)]

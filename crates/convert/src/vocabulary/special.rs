@@ -6,7 +6,7 @@ use gristmill_text::tokenizer::TokenFlags;
 use serde_json::Value as Json;
 
 use super::json::TokenizerJson;
-use super::{Added, Token};
+use super::tokens::{Added, Token};
 use crate::config::Config;
 use crate::error::ConvertError;
 use crate::keys::Pairs;

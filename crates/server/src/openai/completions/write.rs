@@ -13,9 +13,9 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::models::ServedModel;
 use crate::openai::common::StreamedUsage;
+use crate::openai::head::{Head, finish_reason};
 use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
-use crate::openai::{Head, finish_reason};
 use crate::reply::{Change, Choice, ItemKind, Reply, Step};
 use crate::stream::{self, Writer};
 

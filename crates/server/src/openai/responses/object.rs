@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::endpoint::{ResponseFields, TextOptions};
 use super::items::OutputItem;
-use super::{ResponseFields, TextOptions};
 use crate::error::ApiError;
 use crate::limit::TokenLimit;
 use crate::models::ServedModel;

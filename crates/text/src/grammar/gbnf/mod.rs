@@ -10,31 +10,12 @@
 //! and only if the grammar derives it; checked by random grammars against a recogniser.*
 
 mod automaton;
+mod convert;
 mod lexemes;
 mod parse;
 mod set;
-mod write;
-
 #[cfg(test)]
 mod tests;
+mod write;
 
-use super::GrammarError;
-use lexemes::Lexemes;
-
-/// The grammar in llguidance's dialect of Lark.
-///
-/// # Errors
-/// [`GrammarError::Refused`] with the line.
-pub(super) fn lark(text: &str) -> Result<String, GrammarError> {
-    let grammar = parse::parse(text)?;
-    Ok(write::lark(&grammar, &Lexemes::new(&grammar)))
-}
-
-/// Whether a grammar is written in GBNF: its first rule has `::=`.
-pub(super) fn is_gbnf(text: &str) -> bool {
-    let mut lines = text.lines().map(str::trim_start);
-    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with("//"));
-    let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let rest = first.map(|line| line.trim_start_matches(name).trim_start());
-    rest.is_some_and(|rest| rest.starts_with("::=") || rest.is_empty() && text.contains("::="))
-}
+pub(super) use convert::{is_gbnf, lark};

@@ -8,7 +8,7 @@ use super::super::python::{
     Args, Iter, Kind, Tuple, add, call_method, entries, equal, integer, is_hashable, item, iterator, less, lookup_path,
     slice as python_slice, text_of,
 };
-use super::{Context, entries_if_true};
+use super::table::{Context, entries_if_true};
 
 pub(super) fn length(cx: &Context, value: Value, args: Args) -> Outcome {
     let [] = args.bind([], 0)?;

@@ -5,7 +5,7 @@ use minijinja::Value;
 use super::super::outcome::{Outcome, invalid};
 use super::super::print;
 use super::super::python::{Args, Kind, float_value, integer, negate, parse_float, parse_integer, round_float};
-use super::Context;
+use super::table::Context;
 
 pub(super) fn abs(_: &Context, value: Value, args: Args) -> Outcome {
     let [] = args.bind([], 0)?;

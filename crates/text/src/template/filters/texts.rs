@@ -8,7 +8,7 @@ use super::super::python::{
     self, Args, Kind, add, capitalized, centred, entries, integer, is_word, length, percent, slice as python_slice,
     split_lines, text_like, text_of, tuple,
 };
-use super::{Context, soft_text};
+use super::table::{Context, soft_text};
 
 /// A filter without arguments that changes a text.
 fn changed(cx: &Context, value: &Value, args: Args, change: impl Fn(&str) -> String) -> Outcome {

@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use super::{CharClass, Contractions, Isolate, Pattern, Words};
+use super::classes::CharClass;
+use super::pattern::{Contractions, Isolate, Pattern, Words};
 
 /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 pub(in crate::tokenizer) const GPT2: Pattern = Pattern {
