@@ -92,6 +92,7 @@ impl Kernels for Cpu {
         attention(Attention) => flash_attention,
         causal_conv(CausalConv) => causal_conv_rows,
         delta_rule(DeltaRule) => delta_rule_rows,
+        selective_scan(SelectiveScan) => selective_scan_rows,
         gated_norm(GatedNorm) => gated_norm_rows,
         multiply(Multiply) => multiply_rows,
     }

@@ -71,6 +71,7 @@ mod recurrent;
 mod route;
 mod rows;
 mod sample;
+mod scan;
 pub mod simd;
 mod weight;
 

@@ -8,8 +8,8 @@ use super::out::RunColumns;
 use super::rows::sum;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply,
-    Operation, Run,
+    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GateOrder, GatedNorm,
+    Multiply, Operation, Run,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 
@@ -65,6 +65,7 @@ impl Kernel for MultiplyRow<'_> {
             let factors = match kind {
                 GateKind::Linear => gate,
                 GateKind::Sigmoid => sigmoid(s, gate),
+                GateKind::Silu => s.mul(gate, sigmoid(s, gate)),
                 GateKind::Gelu => gelu(s, gate),
                 GateKind::Normal => normal(s, gate),
                 GateKind::NormalTanh => normal_tanh(s, gate),
@@ -245,6 +246,7 @@ struct GatedSegment<'a> {
     x: &'a mut [f32],
     gate: &'a [f32],
     weight: &'a [f32],
+    order: GateOrder,
     eps: f32,
 }
 
@@ -253,16 +255,28 @@ impl Kernel for GatedSegment<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { x, gate, weight, eps } = self;
+        let Self { x, gate, weight, order, eps } = self;
+        if order == GateOrder::BeforeNorm {
+            multiply_by_silu(s, x, gate);
+        }
         let scale = 1.0 / (sum::<S, true>(s, x) / x.len() as f32 + eps).sqrt();
-        for ((x, gate), weight) in x.chunks_mut(LANES).zip(gate.chunks(LANES)).zip(weight.chunks(LANES)) {
-            let mut padded = [0.0; LANES];
-            padded[..gate.len()].copy_from_slice(gate);
-            let v = s.load_f32(&padded, 0);
-            let silu = s.to_array(s.mul(v, sigmoid(s, v)));
-            for i in 0..x.len() {
-                x[i] = x[i] * scale * weight[i] * silu[i];
-            }
+        x.iter_mut().zip(weight).for_each(|(x, weight)| *x = *x * scale * weight);
+        if order == GateOrder::AfterNorm {
+            multiply_by_silu(s, x, gate);
+        }
+    }
+}
+
+/// x ← x · gate · sigmoid(gate).
+#[inline(always)]
+fn multiply_by_silu<S: Simd>(s: S, x: &mut [f32], gate: &[f32]) {
+    for (x, gate) in x.chunks_mut(LANES).zip(gate.chunks(LANES)) {
+        let mut padded = [0.0; LANES];
+        padded[..gate.len()].copy_from_slice(gate);
+        let v = s.load_f32(&padded, 0);
+        let silu = s.to_array(s.mul(v, sigmoid(s, v)));
+        for i in 0..x.len() {
+            x[i] *= silu[i];
         }
     }
 }
@@ -354,11 +368,12 @@ impl Cpu {
     }
 
     pub(super) fn gated_norm_rows(&self, call: GatedNorm) -> Result<()> {
-        let GatedNorm { mut x, gate, weight, eps } = call;
+        let GatedNorm { mut x, gate, weight, width, order, eps } = call;
         let (gate, weight) = (host::rows(GatedNorm::NAME, gate)?, host::slice(GatedNorm::NAME, weight)?);
         self.each_row_of(GatedNorm::NAME, &mut x, &|row, x| {
-            for (x, gate) in x.chunks_exact_mut(weight.len()).zip(gate.row(row).chunks_exact(weight.len())) {
-                self.level.run(GatedSegment { x, gate, weight, eps });
+            let weights = weight.chunks_exact(width).cycle();
+            for ((x, gate), weight) in x.chunks_exact_mut(width).zip(gate.row(row).chunks_exact(width)).zip(weights) {
+                self.level.run(GatedSegment { x, gate, weight, order, eps });
             }
         })
     }

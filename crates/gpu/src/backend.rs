@@ -2,7 +2,7 @@
 
 use crate::common::{
     activations, add_norm, argmax, elementwise, embed, group, kv, latent_write, multiply_act, norm, norm_act,
-    qkv_write, recurrent, rope, route, sample,
+    qkv_write, recurrent, rope, route, sample, scan,
 };
 use crate::device::Device;
 use crate::device_api::{Gpu, Region};
@@ -225,6 +225,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         kv_copy(KvCopy) => kv::kv_copy,
         causal_conv(CausalConv) => recurrent::causal_conv,
         delta_rule(DeltaRule) => recurrent::delta_rule,
+        selective_scan(SelectiveScan) => scan::selective_scan,
         gated_norm(GatedNorm) => norm::gated_norm,
         multiply(Multiply) => elementwise::multiply,
     }

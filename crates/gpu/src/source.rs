@@ -81,6 +81,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "runs.h",
         "sample.gpu",
         "sample.h",
+        "selective_scan.gpu",
         "weight.h",
     ]
 );

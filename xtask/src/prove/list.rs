@@ -136,9 +136,23 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "require(!read, op, \"state slot\"" => "require(true, op, \"state slot\"",
         "id(op, \"row\", last, index, rows)?;" => "let _ = (last, rows);",
     }
+    selective_scan in "cpu/src/scan.rs" by [selective_scan] {
+        "s.mul(kept, element));" => "element);",
+        "sum: s.mul(s.load_f32(&self.d, 0), x)," => "sum: s.splat(0.0),",
+        "heads.group_of(self.first) * heads.state;" => "0;",
+        "Some(before) => state.copy_from_slice(before)," => "Some(_) => state.fill(0.0),",
+        "tile.token(s, run.first + row + i);" => "tile.token(s, run.first + row);",
+        "a[head * heads.state + m])" => "a[head * heads.state])",
+    }
+    selective_scan in "kernels/src/ops/scan.rs" by [refuse_recurrent] {
+        "require(whole, op, \"values of a group\"" => "require(true, op, \"values of a group\"",
+        "expect(OP, \"rows of dt\", dt.rows(), rows)?;" => "",
+    }
     gated_norm in "cpu/src/recurrent.rs" by [gated_norm] {
-        "x[i] = x[i] * scale * weight[i] * silu[i];" => "x[i] = x[i] * scale * silu[i];",
-        "chunks_exact_mut(weight.len()).zip(gate.row(row)" => "chunks_exact_mut(weight.len()).zip(gate.row(row / 2)",
+        "*x = *x * scale * weight);" => "*x = *x * scale + 0.0 * weight);",
+        "chunks_exact_mut(width).zip(gate.row(row)" => "chunks_exact_mut(width).zip(gate.row(row / 2)",
+        "weight.chunks_exact(width).cycle()" => "weight[..width].chunks_exact(width).cycle()",
+        "if order == GateOrder::AfterNorm {" => "if order == GateOrder::BeforeNorm {",
     }
     multiply in "cpu/src/recurrent.rs" by [multiply] {
         "GateKind::Sigmoid => sigmoid(s, gate)," => "GateKind::Sigmoid => gate,",

@@ -160,6 +160,16 @@ impl Measured for DeltaRule<'_> {
     }
 }
 
+impl Measured for SelectiveScan<'_> {
+    fn work(&self) -> Work {
+        let (tokens, heads) = (self.xbc.rows(), self.heads);
+        let rows = tokens * (heads.columns() + heads.heads + heads.values());
+        // A token decays each element of the state, adds a product to it, and multiplies it with C.
+        let operations = 5.0 * (tokens * heads.elements()) as f64;
+        Work { operations, ..words(rows + states(self.runs, self.state.cols())) }
+    }
+}
+
 /// Operations that move the words of some views: `Name: fields;`.
 macro_rules! moves {
     ($($name:ident: $($view:ident $(* $times:literal)?),*;)*) => {

@@ -122,6 +122,7 @@ pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
         GateKind::Softplus => "multiply_softplus",
         GateKind::Normal => "multiply_normal",
         GateKind::NormalTanh => "multiply_normal_tanh",
+        GateKind::Silu => "multiply_silu",
     };
     launch(device, entry, &out, &[Arg::read(&x), Arg::read(&gate), Arg::write(&out), Arg::params(&params)])
 }

@@ -19,6 +19,7 @@ pub(crate) mod rope;
 pub mod route;
 mod row_alignment;
 pub(crate) mod sample;
+pub(crate) mod scan;
 mod units;
 
 pub use row_alignment::{RowAlignment, aligned};

@@ -48,6 +48,7 @@ pub(crate) fn multiply_act(device: &Device, call: &MultiplyAct) -> Result<Fused>
             GateKind::Softplus => 3,
             GateKind::Normal => 4,
             GateKind::NormalTanh => 5,
+            GateKind::Silu => 6,
         },
         aligned: aligned(out.cols(), [RowAlignment::of(x), RowAlignment::of(gate)]),
         parts: act.parts(),

@@ -1,11 +1,12 @@
 //! Norms: `kernels/norm.h`.
 
 use super::grid::{MOST_BLOCKS, count};
+use super::kv::limit;
 use super::row_alignment::{RowAlignment, aligned};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{GatedNorm, LayerNorm, Operation, QkNorm, RmsNorm};
+use gristmill_kernels::ops::{GateOrder, GatedNorm, LayerNorm, Operation, QkNorm, RmsNorm};
 use gristmill_kernels::tensor::RowLayout;
 
 /// The widest row chunk that a warp normalises.
@@ -24,6 +25,16 @@ shared_struct! {
         aligned: u32,
         by_block: u32,
         padding: u32,
+    }
+}
+
+shared_struct! {
+    pub(super) struct GatedNormParams {
+        norm: NormParams,
+        // Elements of the weight from a segment to the next: 0 if all have the same.
+        weight_stride: u32,
+        // The gate multiplies the norm's input, not its output.
+        gate_first: u32,
     }
 }
 
@@ -95,11 +106,15 @@ pub(crate) fn qk_norm(device: &Device, call: QkNorm) -> Result<()> {
 }
 
 pub(crate) fn gated_norm(device: &Device, call: GatedNorm) -> Result<()> {
-    let GatedNorm { x, gate, weight, eps } = call;
-    let aligned = aligned(weight.len(), [RowAlignment::of_mut(&x), RowAlignment::of(&gate)]);
-    let Some((params, blocks, block)) = plan(GatedNorm::NAME, (x.layout(), gate.layout()), weight.len(), eps, aligned)?
-    else {
+    let GatedNorm { x, gate, weight, width, order, eps } = call;
+    let aligned = aligned(width, [RowAlignment::of_mut(&x), RowAlignment::of(&gate)]);
+    let Some((norm, blocks, block)) = plan(GatedNorm::NAME, (x.layout(), gate.layout()), width, eps, aligned)? else {
         return Ok(());
+    };
+    let params = GatedNormParams {
+        norm,
+        weight_stride: if weight.len() > width { limit(width) } else { 0 },
+        gate_first: (order == GateOrder::BeforeNorm).into(),
     };
     let args = [Arg::change(&x), Arg::read(&gate), Arg::buffer(weight, Access::Read), Arg::params(&params)];
     launch(device, "gated_norm", blocks, block, &args)

@@ -2,7 +2,7 @@
 
 use super::{
     activations, add_norm, argmax, elementwise, embed, group, kv, latent_write, multiply_act, norm, norm_act,
-    qkv_write, recurrent, rope, route, sample,
+    qkv_write, recurrent, rope, route, sample, scan,
 };
 use crate::Unit;
 use crate::activation::ActivationParams;
@@ -16,7 +16,12 @@ pub fn units() -> impl Iterator<Item = Unit> {
     let plain = ["activations.gpu", "causal_conv.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
     let plain = plain.into_iter().map(|file| Unit::new(file, &[]));
     let of_cache = ["kv.gpu", "latent_write.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
-    plain.chain(recurrent::units()).chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
+    plain
+        .chain(recurrent::units())
+        .chain(scan::units())
+        .chain(route::units())
+        .chain(Unit::by_format("embed.gpu"))
+        .chain(of_cache)
 }
 
 /// Structs that these units declare too.
@@ -35,6 +40,7 @@ pub(crate) const SHARED_STRUCTS: &[StructLayout] = &[
     latent_write::LatentWriteParams::LAYOUT,
     multiply_act::MultiplyActParams::LAYOUT,
     norm::NormParams::LAYOUT,
+    norm::GatedNormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
     add_norm::AddNormParams::LAYOUT,
     add_norm::AddNormActParams::LAYOUT,
@@ -48,4 +54,5 @@ pub(crate) const SHARED_STRUCTS: &[StructLayout] = &[
     sample::SampleRow::LAYOUT,
     sample::SampleEdit::LAYOUT,
     sample::SampleParams::LAYOUT,
+    scan::ScanParams::LAYOUT,
 ];

@@ -87,7 +87,7 @@ KERNEL(soft_cap)
     store_four(y + row * p.y_stride + col, v, left, p.aligned);
 }
 
-enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE, NORMAL_GATE, NORMAL_TANH_GATE };
+enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE, NORMAL_GATE, NORMAL_TANH_GATE, SILU_GATE };
 
 template <int KIND>
 DEV float of_gate(float x) {
@@ -97,6 +97,7 @@ DEV float of_gate(float x) {
         case SOFTPLUS_GATE: return softplus(x);
         case NORMAL_GATE: return normal(x);
         case NORMAL_TANH_GATE: return normal_tanh(x);
+        case SILU_GATE: return x * sigmoid(x);
         default: return x;
     }
 }
@@ -162,6 +163,14 @@ KERNEL(multiply_normal_tanh)
     dependency_launch();
     dependency_wait();
     multiply_row<NORMAL_TANH_GATE>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_silu)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<SILU_GATE>(here, x, gate, y, p);
 }
 
 struct alignas(8) FourHalves {

@@ -12,6 +12,7 @@ DEV float of_gate(u32 kind, float x) {
         case SOFTPLUS_GATE: return of_gate<SOFTPLUS_GATE>(x);
         case NORMAL_GATE: return of_gate<NORMAL_GATE>(x);
         case NORMAL_TANH_GATE: return of_gate<NORMAL_TANH_GATE>(x);
+        case SILU_GATE: return of_gate<SILU_GATE>(x);
         default: return x;
     }
 }

@@ -150,7 +150,8 @@ constructors! {
     )
         optional(bias: &'a Buffer<f32>)
         default(silu: bool = false);
-    GatedNorm<'a>(x: ViewMut<'a, f32>, gate: View<'a, f32>, weight: &'a Buffer<f32>, eps: f32);
+    GatedNorm<'a>(x: ViewMut<'a, f32>, gate: View<'a, f32>, weight: &'a Buffer<f32>, eps: f32)
+        default(width: usize = weight.len(), order: GateOrder = GateOrder::AfterNorm);
     Multiply<'a>(x: View<'a, f32>, gate: View<'a, f32>, kind: GateKind, out: ViewMut<'a, f32>);
     MultiplyAct<'a>(multiply: Multiply<'a>, act: &'a mut Act);
 

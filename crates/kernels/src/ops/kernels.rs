@@ -15,6 +15,7 @@ use super::operation::Operation;
 use super::recurrent::*;
 use super::route::*;
 use super::sample::*;
+use super::scan::*;
 use crate::Backend;
 use crate::act::{Act, ActReader, Precision, Representations};
 use crate::error::Result;
@@ -357,6 +358,7 @@ operations! {
         attention(Attention),
         causal_conv(CausalConv),
         delta_rule(DeltaRule),
+        selective_scan(SelectiveScan),
         gated_norm(GatedNorm),
         multiply(Multiply),
     }

@@ -35,6 +35,7 @@ mod recurrent;
 mod route;
 mod sample;
 mod sampling;
+mod scan;
 
 pub(crate) use kernels::run;
 
@@ -51,9 +52,10 @@ pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, Qk
 pub use operation::Operation;
 pub use positions::{Temperature, Window, visible};
 pub use recurrent::{
-    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm,
-    HeadMap, Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
+    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GateOrder,
+    GatedNorm, HeadMap, Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
 };
 pub use route::{Gating, GroupByExpert, GroupWorth, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};
 pub use sampling::{SETTINGS, SamplingOptions, Setting};
+pub use scan::{SCAN_STATES, SCAN_TILE, SCAN_VALUES, ScanHeads, SelectiveScan};

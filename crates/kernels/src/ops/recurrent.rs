@@ -63,7 +63,7 @@ impl Runs {
 
     /// Fails unless the runs are on the device. If the list is in host memory, also checks rows and slots against their
     /// limits.
-    fn check(&self, op: &'static str, device: DeviceId, [rows, slots]: [usize; 2]) -> Result<()> {
+    pub(super) fn check(&self, op: &'static str, device: DeviceId, [rows, slots]: [usize; 2]) -> Result<()> {
         on_device(op, device, &[self.list.device()])?;
         at_least(op, "words of the runs", self.list.len(), elements("the runs", &[self.count, RUN_WORDS])?)?;
         let Some(runs) = self.of_host() else { return Ok(()) };
@@ -271,24 +271,44 @@ impl Check for DeltaRule<'_> {
     }
 }
 
-/// Normalises each segment of `weight.len()` columns like [`QkNorm`](super::QkNorm), in place, then multiplies it by
-/// gate · sigmoid(gate).
+/// Whether [`GatedNorm`] applies its gate to the norm's output or input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateOrder {
+    /// x ← weight · norm(x) · silu(gate).
+    AfterNorm,
+    /// x ← weight · norm(x · silu(gate)).
+    BeforeNorm,
+}
+
+/// Normalises each segment of `width` columns like [`QkNorm`](super::QkNorm), in place, and multiplies by
+/// silu(gate) = gate · sigmoid(gate).
 #[derive(Debug)]
 pub struct GatedNorm<'a> {
-    /// T × columns, a multiple of the weight's length.
+    /// T × columns, a multiple of `width`.
     pub x: ViewMut<'a, f32>,
     /// T × columns.
     pub gate: View<'a, f32>,
-    /// One weight per element of a segment.
+    /// One weight per element of a segment, for all segments, or one per column.
     pub weight: &'a Buffer<f32>,
+    /// Columns of a segment.
+    pub width: usize,
+    /// Whether the gate applies to the norm's output or input.
+    pub order: GateOrder,
     /// Added to the mean square.
     pub eps: f32,
 }
 
 impl Check for GatedNorm<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
-        same_shape(Self::NAME, device, &self.gate, &self.x)?;
-        segments(Self::NAME, device, self.weight, self.eps, self.x.cols())
+        let Self { x, gate, weight, width, order: _, eps } = self;
+        same_shape(Self::NAME, device, gate, x)?;
+        segments(Self::NAME, device, weight, *eps, x.cols())?;
+        let divides = *width > 0 && x.cols().is_multiple_of(*width);
+        require(divides, Self::NAME, "width of a segment", *width, "must divide the columns")?;
+        match weight.len() == x.cols() {
+            true => Ok(()),
+            false => expect(Self::NAME, "length of the weight", weight.len(), *width),
+        }
     }
 }
 
@@ -299,6 +319,8 @@ pub enum GateKind {
     Linear,
     /// 1 / (1 + e^−gate).
     Sigmoid,
+    /// gate / (1 + e^−gate).
+    Silu,
     /// gelu(gate), with the tanh approximation.
     Gelu,
     /// ln(1 + e^gate).

@@ -1,6 +1,6 @@
 //! Each operation by the function that computes it.
 
-use super::{attention, elementwise, experts, matrix, recurrent, sample};
+use super::{attention, elementwise, experts, matrix, recurrent, sample, scan};
 use crate::Backend;
 use crate::act::{Act, Precision};
 use crate::error::Result;
@@ -95,6 +95,7 @@ impl Kernels for Reference {
         attention(Attention) => attention::attention,
         causal_conv(CausalConv) => recurrent::causal_conv,
         delta_rule(DeltaRule) => recurrent::delta_rule,
+        selective_scan(SelectiveScan) => scan::selective_scan,
         gated_norm(GatedNorm) => recurrent::gated_norm,
         multiply(Multiply) => recurrent::multiply,
     }

@@ -12,5 +12,6 @@ mod matrix;
 mod recurrent;
 mod rows;
 mod sample;
+mod scan;
 
 pub use backend::Reference;

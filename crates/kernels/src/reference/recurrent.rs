@@ -1,23 +1,22 @@
 //! Layers whose state has a fixed size, one token after another.
 
-use super::elementwise::inverse_rms;
 use super::matrix;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::ops::{
-    Activation, CausalConv, DELTA_EPS, DecayKind, DeltaHeads, DeltaRule, GateKind, GatedNorm, Multiply, Operation, Run,
-    Runs,
+    Activation, CausalConv, DELTA_EPS, DecayKind, DeltaHeads, DeltaRule, GateKind, GateOrder, GatedNorm, Multiply,
+    Operation, Run, Runs,
 };
 
 fn sigmoid(x: impl Into<f64>) -> f64 {
     1.0 / (1.0 + (-x.into()).exp())
 }
 
-fn softplus(x: f64) -> f64 {
+pub(super) fn softplus(x: f64) -> f64 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
-fn runs(runs: &Runs) -> Vec<Run> {
+pub(super) fn runs(runs: &Runs) -> Vec<Run> {
     runs.of_host().into_iter().flatten().collect()
 }
 
@@ -105,14 +104,21 @@ pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
 }
 
 pub(super) fn gated_norm(call: GatedNorm) -> Result<()> {
-    let GatedNorm { mut x, gate, weight, eps } = call;
+    let GatedNorm { mut x, gate, weight, width, order, eps } = call;
     let (gate, weight) = (Rows::new(GatedNorm::NAME, gate)?, weight.as_host().unwrap_or(&[]));
     RowsMut::new(GatedNorm::NAME, &mut x)?.each(|t, row| {
-        let segments = row.chunks_exact_mut(weight.len()).zip(gate.row(t).chunks_exact(weight.len()));
-        for (x, gate) in segments {
-            let factor = inverse_rms(x, eps);
-            for ((x, &gate), &weight) in x.iter_mut().zip(gate).zip(weight) {
-                *x = (f64::from(*x) * factor * f64::from(weight) * f64::from(gate) * sigmoid(gate)) as f32;
+        let weights = weight.chunks_exact(width).cycle();
+        for ((x, gate), weight) in row.chunks_exact_mut(width).zip(gate.row(t).chunks_exact(width)).zip(weights) {
+            let silu: Vec<f64> = gate.iter().map(|&gate| f64::from(gate) * sigmoid(gate)).collect();
+            let normed: Vec<f64> = match order {
+                GateOrder::AfterNorm => x.iter().map(|&x| x.into()).collect(),
+                GateOrder::BeforeNorm => x.iter().zip(&silu).map(|(&x, silu)| f64::from(x) * silu).collect(),
+            };
+            let squares: f64 = normed.iter().map(|x| x * x).sum();
+            let factor = 1.0 / (squares / width as f64 + f64::from(eps)).sqrt();
+            for (i, x) in x.iter_mut().enumerate() {
+                let gate = if order == GateOrder::AfterNorm { silu[i] } else { 1.0 };
+                *x = (normed[i] * factor * f64::from(weight[i]) * gate) as f32;
             }
         }
     });
@@ -129,6 +135,7 @@ pub(super) fn multiply(call: Multiply) -> Result<()> {
             let factor = match kind {
                 GateKind::Linear => f64::from(gate),
                 GateKind::Sigmoid => sigmoid(gate),
+                GateKind::Silu => f64::from(gate) * sigmoid(gate),
                 GateKind::Softplus => softplus(f64::from(gate)),
                 GateKind::Gelu => matrix::activate(Activation::GeGlu, f64::from(gate), 1.0),
                 GateKind::Normal => normal(f64::from(gate)),

@@ -295,7 +295,7 @@ impl<'a> Pass<'a> {
             Node::GatedNorm { x, gate, weight } => {
                 let (mut rows, gates) = (s.rows_mut(x), s.rows(gate.rows));
                 let (x, gate) = (self.view_mut(x, &mut rows)?, self.columns(gate, &gates)?);
-                b.run(GatedNorm { x, gate, weight: w.vector(weight), eps })?
+                b.run(GatedNorm::new(x, gate, w.vector(weight), eps))?
             }
             Node::Rope { layer, x, head_width } => self.rope(layer, x, head_width)?,
             Node::Copy { x, out } => {

@@ -13,5 +13,6 @@ pub mod refuse;
 pub mod route;
 pub mod rows;
 pub mod sample;
+pub mod scan;
 
 pub use parts::{ALL, Part, is_checked, part};

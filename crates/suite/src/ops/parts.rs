@@ -1,6 +1,6 @@
 //! The parts of the suite, by name.
 
-use super::{attention, compose, epilogue, experts, gated, matmul, recurrent, refuse, route, rows, sample};
+use super::{attention, compose, epilogue, experts, gated, matmul, recurrent, refuse, route, rows, sample, scan};
 use crate::suite::Suite;
 
 /// A part of the suite.
@@ -36,6 +36,7 @@ macro_rules! with_parts {
             copies = rows::copies,
             causal_conv = recurrent::causal_conv,
             delta_rule = recurrent::delta_rule,
+            selective_scan = scan::selective_scan,
             gated_norm = recurrent::gated_norm,
             multiply = recurrent::multiply,
             argmax = sample::argmax,

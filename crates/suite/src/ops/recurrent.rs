@@ -6,7 +6,7 @@ use crate::rng::Rng;
 
 /// Runs of a batch of this number of rows, some rows in no run, and the number of slots: no slot is both read and
 /// written.
-fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
+pub(super) fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
     let (mut rows, mut first) = (Vec::new(), rng.below(2));
     while first < tokens {
         let count = rng.between(1, tokens - first);
@@ -25,12 +25,12 @@ fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
     (runs, slots)
 }
 
-fn runs_on(b: &Backend, runs: &[Words]) -> Runs {
+pub(super) fn runs_on(b: &Backend, runs: &[Words]) -> Runs {
     Runs { list: buffer(b, runs.as_flattened()), count: runs.len() }
 }
 
 /// Fails unless rows of no run are still poison; they count as zero then.
-fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[Words]) -> Vec<f32> {
+pub(super) fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[Words]) -> Vec<f32> {
     for (row, out) in out.chunks_mut(cols).enumerate() {
         let row = row as u64;
         if !runs.iter().any(|&[first, rows, ..]| (u64::from(first)..u64::from(first) + u64::from(rows)).contains(&row))
@@ -49,21 +49,21 @@ fn cut([first, rows, read, written]: Words, between: u32, at: u32) -> [Words; 2]
 }
 
 /// The words of a run.
-type Words = [u32; RUN_WORDS];
+pub(super) type Words = [u32; RUN_WORDS];
 
 /// Runs an operation on lists of runs, one for each call.
-type Call<'a> = &'a dyn Fn(&Backend, &[&[Words]], Left) -> Output;
+pub(super) type Call<'a> = &'a dyn Fn(&Backend, &[&[Words]], Left) -> Output;
 
 /// The result of an operation over runs that is looked at: its outputs, or the state.
 #[derive(Clone, Copy)]
-enum Left {
+pub(super) enum Left {
     Outputs,
     State,
 }
 
 /// Checks an operation over runs: against the reference, and that a run has the same bits as a whole and in two parts.
 /// `call` gets lists of runs, one for each call, and returns outputs and state.
-fn check_runs(
+pub(super) fn check_runs(
     suite: &Suite,
     [kind, kind_of_state]: [&'static str; 2],
     case: &dyn Display,
@@ -206,17 +206,21 @@ pub fn gated_norm(suite: &Suite) {
     for &tokens in suite.some("rows", TOKENS) {
         for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
             let (x, gate) = (rng.normals(tokens * heads * width), rng.normals(tokens * heads * width));
-            let weight = rng.normals(width);
-            let run = |b: &Backend| {
+            // One weight for all segments, or one for each column.
+            let shared = rng.chance(0.5);
+            let weight = rng.normals(if shared { width } else { heads * width });
+            let run = |b: &Backend, order: GateOrder| {
                 let mut x = Guarded::of(b, &x, tokens, heads * width, Guard::ODD);
                 let gate = Guarded::of(b, &gate, tokens, heads * width, Guard { left: 2, right: 0, below: 1 });
                 let weight = buffer(b, &weight);
-                b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &weight, eps: 1e-6 })
+                b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &weight, width, order, eps: 1e-6 })
                     .expect("gated_norm");
                 Output::from(x.read(b))
             };
-            let case = format!("{tokens} × {heads} × {width}");
-            suite.check("gated_norm", &case, nmse(exact(width) + ROUTE, 0.05), &run);
+            let case = format!("{tokens} × {heads} × {width}, shared weight {shared}");
+            let tolerance = nmse(exact(width) + ROUTE, 0.05);
+            suite.check("gated_norm", &case, tolerance, &|b| run(b, GateOrder::AfterNorm));
+            suite.check("gated_norm of gated", &case, tolerance, &|b| run(b, GateOrder::BeforeNorm));
         }
     }
 }
@@ -240,6 +244,7 @@ pub fn multiply(suite: &Suite) {
             let case = format!("{tokens} × {cols}, {gates} gates");
             suite.check("multiply", &case, Tolerance::Exact, &|b| run(b, GateKind::Linear));
             suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Sigmoid));
+            suite.check("multiply_silu", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Silu));
             suite.check("multiply_gelu", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Gelu));
             suite.check("multiply_softplus", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Softplus));
             suite.check("multiply_normal", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::Normal));

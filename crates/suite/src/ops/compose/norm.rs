@@ -134,8 +134,8 @@ pub fn add_norm_act(suite: &Suite) {
 /// [`MultiplyAct`]: a product of the activations.
 pub fn multiply_act(suite: &Suite) {
     let rng = &mut suite.rng("multiply_act");
-    use GateKind::{Gelu, Linear, Normal, NormalTanh, Sigmoid, Softplus};
-    let kinds = [Linear, Sigmoid, Gelu, Softplus, Normal, NormalTanh];
+    use GateKind::{Gelu, Linear, Normal, NormalTanh, Sigmoid, Silu, Softplus};
+    let kinds = [Linear, Sigmoid, Gelu, Softplus, Normal, NormalTanh, Silu];
     for (i, &tokens) in suite.some("multiply_act", TOKENS.iter().cycle().take(4 * TOKENS.len()).enumerate()) {
         for (cols, span) in [(17, 1), (64, 1), (203, 203), (320, 5), (320, 1), (640, 640)] {
             let (kind_of_gate, named) = (rng.pick(&kinds), rng.chance(0.5));
@@ -162,6 +162,7 @@ pub fn multiply_act(suite: &Suite) {
                 Softplus => x.exp().ln_1p(),
                 Normal => normal(x),
                 NormalTanh => normal_tanh(x),
+                Silu => x / (1.0 + (-x).exp()),
             };
             let read: Vec<f32> = x
                 .iter()

@@ -2,10 +2,11 @@
 
 use super::common::*;
 
-/// Convolution, delta rule, gated norm and products.
+/// Convolution, delta rule, selective scan, gated norm and products.
 pub fn recurrent(suite: &Suite) {
     conv(suite);
     delta(suite);
+    scan(suite);
     runs(suite);
     gates(suite);
 }
@@ -80,6 +81,47 @@ fn delta(suite: &Suite) {
     }
 }
 
+fn scan(suite: &Suite) {
+    let good = ScanHeads { heads: 2, width: 32, groups: 2, state: 16 };
+    let scan = |case: &str, kind, heads: ScanHeads, [xbc, dt, state]: [usize; 3], vectors: [usize; 3], shape| {
+        refused(suite, case, kind, shape, |b, out| {
+            let [a, d, dt_bias] = vectors.map(|len| vector(b, len));
+            b.run(SelectiveScan {
+                xbc: ones(b, 3, xbc).view(),
+                dt: ones(b, 3, dt).view(),
+                a: &a,
+                d: &d,
+                dt_bias: &dt_bias,
+                heads,
+                state: ones(b, 2, state).view_mut(),
+                runs: &runs_of(b, &[0, 3, PADDING, 1], 1),
+                out: out.view_mut(),
+            })
+        });
+    };
+    let (sizes, vectors, shape) = ([128, 2, 1024], [2, 2, 2], (3, 64));
+    let range = |case: &str, heads| scan(case, Kind::Range, heads, sizes, vectors, shape);
+    range("selective_scan: no groups", ScanHeads { groups: 0, ..good });
+    range("selective_scan: groups", ScanHeads { groups: 3, ..good });
+    range("selective_scan: no heads", ScanHeads { heads: 0, ..good });
+    range("selective_scan: no values", ScanHeads { width: 0, ..good });
+    range("selective_scan: values of a group", ScanHeads { width: 16, ..good });
+    range("selective_scan: state", ScanHeads { state: 48, ..good });
+    let huge = ScanHeads { heads: usize::MAX - 1, ..good };
+    scan("selective_scan: huge heads", Kind::OutOfMemory, huge, sizes, vectors, shape);
+    let wide = ScanHeads { state: 32, ..good };
+    scan("selective_scan: decays of elements", Kind::Range, wide, [192, 2, 2048], [64, 2, 2], shape);
+    scan("selective_scan: values, B and C", Kind::Shape, good, [127, 2, 1024], vectors, shape);
+    scan("selective_scan: dt", Kind::Shape, good, [128, 3, 1024], vectors, shape);
+    scan("selective_scan: state's columns", Kind::Shape, good, [128, 2, 1023], vectors, shape);
+    scan("selective_scan: a", Kind::Shape, good, sizes, [1, 2, 2], shape);
+    scan("selective_scan: a of some elements", Kind::Shape, good, sizes, [31, 2, 2], shape);
+    scan("selective_scan: d", Kind::Shape, good, sizes, [2, 3, 2], shape);
+    scan("selective_scan: dt_bias", Kind::Shape, good, sizes, [2, 2, 1], shape);
+    scan("selective_scan: rows", Kind::Shape, good, sizes, vectors, (2, 64));
+    scan("selective_scan: columns", Kind::Shape, good, sizes, vectors, (3, 63));
+}
+
 fn runs(suite: &Suite) {
     let on_host = suite.backend().device() == DeviceId::Cpu;
     let x = ones(suite.backend(), 4, 4);
@@ -122,12 +164,15 @@ fn gates(suite: &Suite) {
     refused(suite, "multiply: rows", Kind::Shape, (2, 4), |b, out| {
         b.run(Multiply { x: x.view(), gate: x.view(), kind: GateKind::Linear, out: out.view_mut() })
     });
-    let norm = |case: &str, kind, gate: &Guarded<f32>, weight: usize, eps: f32| {
+    let norm = |case: &str, kind, gate: &Guarded<f32>, [weight, width]: [usize; 2], eps: f32| {
         refused(suite, case, kind, (3, 4), |b, x| {
-            b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &vector(b, weight), eps })
+            b.run(GatedNorm::new(x.view_mut(), gate.view(), &vector(b, weight), eps).width(width))
         });
     };
-    norm("gated_norm: gate", Kind::Shape, &wide, 4, 1e-6);
-    norm("gated_norm: weight", Kind::Range, &x, 3, 1e-6);
-    norm("gated_norm: epsilon", Kind::Range, &x, 4, -1.0);
+    norm("gated_norm: gate", Kind::Shape, &wide, [4, 4], 1e-6);
+    norm("gated_norm: weight", Kind::Range, &x, [3, 4], 1e-6);
+    norm("gated_norm: no segment", Kind::Range, &x, [4, 0], 1e-6);
+    norm("gated_norm: width of a segment", Kind::Range, &x, [4, 3], 1e-6);
+    norm("gated_norm: weight of neither a segment nor all", Kind::Shape, &x, [1, 2], 1e-6);
+    norm("gated_norm: epsilon", Kind::Range, &x, [4, 4], -1.0);
 }
