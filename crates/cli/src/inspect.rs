@@ -337,8 +337,8 @@ impl FixedStates {
         let of_kind = |kind: fn(&Mixer) -> bool| spec.layers.iter().filter(|layer| kind(&layer.mixer)).count();
         let delta_rules = of_kind(|mixer| matches!(mixer, Mixer::Delta(_)));
         let convolutions = of_kind(|mixer| matches!(mixer, Mixer::Convolution(_)));
-        let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-        let floats: u64 = states.map(|state| (state.convolution as u64).saturating_add(state.delta as u64)).sum();
+        let states = spec.layers.iter().flat_map(|layer| layer.mixer.fixed_state(spec.hidden));
+        let floats = states.map(|state| state.elements as u64).fold(0, u64::saturating_add);
         let bytes = floats.saturating_mul(size_of::<f32>() as u64);
         (delta_rules + convolutions > 0).then_some(FixedStates { delta_rules, convolutions, bytes })
     }

@@ -279,13 +279,37 @@ pub struct ConvolutionSpec {
     pub taps: usize,
 }
 
-/// Elements of a sequence's state in a layer whose state has a fixed size.
+/// A buffer of a sequence's state in a layer whose state has a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FixedState {
-    /// Elements of the convolution.
-    pub convolution: usize,
-    /// Elements of the delta rule.
-    pub delta: usize,
+pub struct StateBuffer {
+    /// The buffer; a layer has each name once.
+    pub name: StateName,
+    /// f32 elements of a sequence.
+    pub elements: usize,
+}
+
+/// The buffers of states of fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateName {
+    /// The last inputs of a convolution.
+    Convolution,
+    /// The matrices of a delta rule.
+    Delta,
+    /// The hidden state of the last token, which a prediction head reads.
+    Hidden,
+}
+
+impl StateName {
+    /// Multiplications with each element for one token.
+    pub fn products(self) -> usize {
+        match self {
+            StateName::Convolution => 1,
+            // The matrix is read twice and written once.
+            StateName::Delta => 3,
+            StateName::Hidden => 0,
+        }
+    }
 }
 
 impl Mixer {
@@ -298,16 +322,17 @@ impl Mixer {
         }
     }
 
-    /// The state of a layer, if it has a fixed size; `hidden` is the width of the residual stream.
-    pub fn fixed_state(&self, hidden: usize) -> Option<FixedState> {
+    /// The state of a layer, if it has a fixed size, else none; `hidden` is the width of the residual stream.
+    pub fn fixed_state(&self, hidden: usize) -> Vec<StateBuffer> {
+        let convolution =
+            |taps: usize, columns: usize| StateBuffer { name: StateName::Convolution, elements: (taps - 1) * columns };
         match self {
-            Mixer::Attention(_) | Mixer::Latent(_) => None,
+            Mixer::Attention(_) | Mixer::Latent(_) => Vec::new(),
             Mixer::Delta(DeltaSpec { heads, taps, .. }) => {
-                Some(FixedState { convolution: (taps - 1) * heads.columns(), delta: heads.state() })
+                let delta = StateBuffer { name: StateName::Delta, elements: heads.state() };
+                vec![convolution(*taps, heads.columns()), delta]
             }
-            Mixer::Convolution(ConvolutionSpec { taps }) => {
-                Some(FixedState { convolution: (taps - 1) * hidden, delta: 0 })
-            }
+            Mixer::Convolution(ConvolutionSpec { taps }) => vec![convolution(*taps, hidden)],
         }
     }
 }

@@ -34,7 +34,6 @@ mod uploaded;
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::{KvCopy, Runs, Window};
-use gristmill_kernels::tensor::Buffer;
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -124,18 +123,19 @@ pub enum Reuse {
     Nothing,
 }
 
-/// A layer's state during a forward pass.
-pub(crate) enum LayerState<'a> {
-    /// Keys and values.
-    Kv { cache: &'a mut KvCache, placement: &'a Placement },
-    /// A state of fixed size.
-    Fixed(FixedLayer<'a>),
+/// The keys and values of a layer during a forward pass.
+pub(crate) struct CachedLayer<'a> {
+    pub(crate) cache: &'a mut KvCache,
+    pub(crate) placement: &'a Placement,
 }
 
 /// The states of all layers during a forward pass.
 pub(crate) trait LayerStates {
-    /// The state of a layer, which may be that of a layer before it.
-    fn layer(&mut self, index: usize) -> Option<LayerState<'_>>;
+    /// The cache of a layer, which may be that of a layer before it.
+    fn cache(&mut self, index: usize) -> Option<CachedLayer<'_>>;
+
+    /// The state of fixed size of a layer.
+    fn fixed(&mut self, index: usize) -> Option<FixedLayer<'_>>;
 
     /// The hidden state of each sequence's last token that a prediction head reads.
     fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>>;
@@ -148,20 +148,24 @@ pub(crate) trait LayerStates {
 
 /// The state of a layer that has a fixed size, during a forward pass.
 pub(crate) struct FixedLayer<'a> {
-    /// The convolution's inputs, in `slots` rows.
-    pub(crate) convolution: &'a mut Buffer<f32>,
-    /// The delta rule's matrices, in `slots` rows.
-    pub(crate) delta: &'a mut Buffer<f32>,
-    pub(crate) slots: usize,
+    pub(crate) buffers: &'a mut FixedBuffers,
     pub(crate) runs: &'a Runs,
 }
 
 /// A layer's state.
-#[derive(Debug)]
-enum LayerMemory {
-    /// The cache of a layer, whose blocks are those of a group.
-    Kv(usize, KvCache),
-    Fixed(FixedBuffers),
+#[derive(Debug, Default)]
+struct LayerMemory {
+    cache: LayerCache,
+    fixed: FixedBuffers,
+}
+
+/// The keys and values of a layer.
+#[derive(Debug, Default)]
+enum LayerCache {
+    #[default]
+    None,
+    /// Its blocks are those of a group.
+    Own(usize, KvCache),
     /// The layer reads the cache of this one.
     Shared(usize),
 }
@@ -239,34 +243,45 @@ impl State {
         let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
         let hidden = Fixed::of_hidden(backend, spec, limits)?;
         let slots_of_hidden = fixed.as_ref().or(hidden.as_ref()).map_or(0, |fixed| fixed.slots.count());
-        let last_hidden = fixed::last_hidden(spec).map(|state| FixedBuffers::new(backend, state, slots_of_hidden));
+        let last_hidden =
+            fixed::last_hidden(spec).map(|state| FixedBuffers::new(backend, vec![state], slots_of_hidden));
         let last_hidden = last_hidden.collect::<Result<_>>()?;
         let (groups, layers, first_head, spacing) = (vec![], vec![], spec.layers.len(), SPACING);
         let mut state =
             Self { context, slots, groups, fixed, hidden, last_hidden, layers, first_head, prefix, spacing };
         for (index, layer) in spec.all_layers().enumerate() {
-            if let (Some(of_sequence), Some(fixed)) = (layer.mixer.fixed_state(spec.hidden), &state.fixed) {
-                let buffers = FixedBuffers::new(backend, of_sequence, fixed.slots.count())?;
-                state.layers.push(LayerMemory::Fixed(buffers));
-            }
-            if let Some(source) = layer.attention().and_then(|attention| attention.kv_from) {
-                state.layers.push(LayerMemory::Shared(source));
-            }
-            let Some(kind) = StateKind::of(layer, limits.kv_format) else { continue };
-            let group = match state.groups.iter().position(|group| group.kind == kind) {
-                Some(group) => group,
-                None => {
-                    state.groups.push(Group::new(backend, kind, context, limits)?);
-                    state.groups.len() - 1
-                }
-            };
-            if index >= first_head && state.groups[group].heads.is_none() {
-                state.groups[group].add_head(backend, limits)?;
-            }
-            let cache = backend.alloc_kv(kind.kv, state.groups[group].block_count())?;
-            state.layers.push(LayerMemory::Kv(group, cache));
+            let slots = state.fixed.as_ref().map_or(0, |fixed| fixed.slots.count());
+            let fixed = FixedBuffers::new(backend, layer.mixer.fixed_state(spec.hidden), slots)?;
+            let cache = state.layer_cache(backend, layer, index, context, limits)?;
+            state.layers.push(LayerMemory { cache, fixed });
         }
         Ok(state)
+    }
+
+    /// Allocates the cache of a layer.
+    fn layer_cache(
+        &mut self,
+        backend: &Backend,
+        layer: &LayerSpec,
+        index: usize,
+        context: usize,
+        limits: &Limits,
+    ) -> Result<LayerCache> {
+        if let Some(source) = layer.attention().and_then(|attention| attention.kv_from) {
+            return Ok(LayerCache::Shared(source));
+        }
+        let Some(kind) = StateKind::of(layer, limits.kv_format) else { return Ok(LayerCache::None) };
+        let group = match self.groups.iter().position(|group| group.kind == kind) {
+            Some(group) => group,
+            None => {
+                self.groups.push(Group::new(backend, kind, context, limits)?);
+                self.groups.len() - 1
+            }
+        };
+        if index >= self.first_head && self.groups[group].heads.is_none() {
+            self.groups[group].add_head(backend, limits)?;
+        }
+        Ok(LayerCache::Own(group, backend.alloc_kv(kind.kv, self.groups[group].block_count())?))
     }
 
     pub(crate) fn context(&self) -> usize {
@@ -346,9 +361,9 @@ impl State {
         evicted.into_iter().for_each(|entry| self.evict(group, entry));
         let Some(copy) = copy? else { return Ok(()) };
         for layer in &mut self.layers {
-            match layer {
-                LayerMemory::Kv(of, cache) if *of == group => backend.run(KvCopy { cache, blocks: &[copy] })?,
-                LayerMemory::Kv(..) | LayerMemory::Fixed(_) | LayerMemory::Shared(_) => {}
+            match &mut layer.cache {
+                LayerCache::Own(of, cache) if *of == group => backend.run(KvCopy { cache, blocks: &[copy] })?,
+                LayerCache::Own(..) | LayerCache::Shared(_) | LayerCache::None => {}
             }
         }
         Ok(())
@@ -450,24 +465,20 @@ impl State {
 }
 
 impl LayerStates for State {
-    fn layer(&mut self, index: usize) -> Option<LayerState<'_>> {
-        let index = match self.layers.get(index)? {
-            LayerMemory::Shared(source) => *source,
-            LayerMemory::Kv(..) | LayerMemory::Fixed(_) => index,
+    fn cache(&mut self, index: usize) -> Option<CachedLayer<'_>> {
+        let index = match self.layers.get(index)?.cache {
+            LayerCache::Shared(source) => source,
+            LayerCache::Own(..) | LayerCache::None => index,
         };
-        match self.layers.get_mut(index)? {
-            LayerMemory::Kv(group, cache) => {
-                let group = self.groups.get(*group)?;
-                let placed = if index < self.first_head { Some(&group.placed) } else { group.heads.as_ref() };
-                Some(LayerState::Kv { cache, placement: &placed?.placement })
-            }
-            LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
-                let fixed = self.fixed.as_ref()?;
-                let (slots, runs) = (fixed.slots.count(), &fixed.runs);
-                Some(LayerState::Fixed(FixedLayer { convolution, delta, slots, runs }))
-            }
-            LayerMemory::Shared(_) => None,
-        }
+        let LayerCache::Own(group, cache) = &mut self.layers.get_mut(index)?.cache else { return None };
+        let group = self.groups.get(*group)?;
+        let placed = if index < self.first_head { Some(&group.placed) } else { group.heads.as_ref() };
+        Some(CachedLayer { cache, placement: &placed?.placement })
+    }
+
+    fn fixed(&mut self, index: usize) -> Option<FixedLayer<'_>> {
+        let buffers = &mut self.layers.get_mut(index)?.fixed;
+        Some(FixedLayer { buffers, runs: &self.fixed.as_ref()?.runs })
     }
 
     fn last_hidden(&mut self, head: usize) -> Option<FixedLayer<'_>> {

@@ -81,7 +81,7 @@ impl Batching {
         // One more for the moment of a fork.
         let mut runner = self.runner(model, self.texts + 1)?;
         let spec = model.spec();
-        let reuses = spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none());
+        let reuses = spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_empty());
         let mut found = Found { reuses, ..Found::default() };
         for _ in 0..2 {
             self.together(&mut runner, &texts, &alone, rng, &mut found)?;

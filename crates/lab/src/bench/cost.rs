@@ -1,6 +1,6 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::model::spec::{FixedState, ModelSpec};
+use gristmill_engine::model::spec::{ModelSpec, StateBuffer};
 use gristmill_engine::model::{TensorReads, TensorUse};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat};
@@ -77,10 +77,9 @@ impl Cost {
                 state_products: 0.0,
                 window: None,
             };
-            if let Some(FixedState { convolution, delta }) = layer.mixer.fixed_state(spec.hidden) {
-                cost.state_bytes = (size_of::<f32>() * (convolution + delta)) as f64;
-                // A delta rule reads its matrix twice and writes it once.
-                cost.state_products = (convolution + 3 * delta) as f64;
+            for StateBuffer { name, elements } in layer.mixer.fixed_state(spec.hidden) {
+                cost.state_bytes += (size_of::<f32>() * elements) as f64;
+                cost.state_products += (name.products() * elements) as f64;
             }
             let source = layer.attention().and_then(|attention| spec.layers.get(attention.kv_from?)).unwrap_or(layer);
             if let Some(cache) = source.cache(format) {

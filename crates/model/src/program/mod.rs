@@ -44,7 +44,6 @@
 //! | capability | what it adds to the program |
 //! | --- | --- |
 //! | several devices | column ranges of a `MatrixSpec`; a pass that splits products and inserts `AllReduce` before an `Add` |
-//! | scans (Mamba) | a node for each scan; `state.rs` lists named states of a layer |
 //! | indexers (sparse attention) | a node that scores and one that chooses positions, a second cache of the layer |
 //! | a persistent kernel | a pass that makes tile tasks with counters from nodes and values |
 //! | AMX | nothing: a level of the CPU |

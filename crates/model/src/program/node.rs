@@ -248,7 +248,7 @@ pub(crate) enum Node {
         layer: usize,
         x: Columns,
         weight: VectorId,
-        taps: usize,
+        bias: Option<VectorId>,
         silu: bool,
         out: RowsId,
     },

@@ -10,7 +10,7 @@ use gristmill_kernels::ops::{
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
     GatherColumns, GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
     MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route,
-    RouteAndGroup, Scale, SoftCap, key_and_value_columns,
+    RouteAndGroup, Runs, Scale, SoftCap, key_and_value_columns,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
@@ -22,7 +22,8 @@ use super::{ActId, Columns, Factor, Part, PredictionHead, Program, RowsId, Unit,
 use crate::error::{Error, Result};
 use crate::inspect::Inspect;
 use crate::model::Model;
-use crate::state::{FixedLayer, LayerState, LayerStates, State};
+use crate::spec::StateName;
+use crate::state::{CachedLayer, FixedLayer, LayerStates, State};
 use crate::weights::Weights;
 
 /// The results that a pass computes after the last layer.
@@ -354,21 +355,17 @@ impl<'a> Pass<'a> {
                 let (weight, out) = (w.matrix(weight), self.view_mut(out, &mut rows)?);
                 b.run(MoeMatmul { weight, x: &x, groups: &groups, top_k, bias: None, out })?
             }
-            Node::CausalConv { layer, x, weight, taps, silu, out } => {
-                let (from, mut to, elements) = (s.rows(x.rows), s.rows_mut(out), (taps - 1) * (x.end - x.first));
+            Node::CausalConv { layer, x, weight, bias, silu, out } => {
+                let (from, mut to) = (s.rows(x.rows), s.rows_mut(out));
                 let (x, out) = (self.columns(x, &from)?, self.view_mut(out, &mut to)?);
-                let state = fixed(self.state, layer)?;
-                let (weight, bias, runs) = (w.vector(weight), None, state.runs);
-                let state = state.convolution.view_mut(state.slots, elements)?;
+                let (weight, bias) = (w.vector(weight), self.vector(bias));
+                let (state, runs) = fixed(self.state.fixed(layer), StateName::Convolution)?;
                 b.run(CausalConv { x, weight, bias, silu, state, runs, out })?
             }
             Node::PreviousRow { head, x, taps, out } => {
                 let (from, mut to) = (s.rows(x), s.rows_mut(out));
                 let (x, out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
-                let columns = x.cols();
-                let FixedLayer { convolution, slots, runs, .. } =
-                    self.state.last_hidden(head).ok_or(Error::UnknownSequence)?;
-                let state = convolution.view_mut(slots, columns)?;
+                let (state, runs) = fixed(self.state.last_hidden(head), StateName::Hidden)?;
                 b.run(CausalConv { x, weight: w.vector(taps), bias: None, silu: false, state, runs, out })?
             }
             Node::DeltaRule { layer, qkv, beta, alpha, decay, dt_bias, kind, heads, out } => {
@@ -377,8 +374,7 @@ impl<'a> Pass<'a> {
                 let qkv = self.view(qkv, &from)?;
                 let (beta, alpha) = (self.columns(beta, &gates)?, self.columns(alpha, &of_alpha)?);
                 let (decay, dt_bias, out) = (w.vector(decay), w.vector(dt_bias), self.view_mut(out, &mut to)?);
-                let state = fixed(self.state, layer)?;
-                let (runs, state) = (state.runs, state.delta.view_mut(state.slots, heads.state())?);
+                let (state, runs) = fixed(self.state.fixed(layer), StateName::Delta)?;
                 b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out })?
             }
         }
@@ -452,9 +448,7 @@ impl<'a> Pass<'a> {
         if let Some(axes) = self.axes(layer) {
             return self.rotate(axes, x, head_width);
         }
-        let LayerState::Kv { placement, .. } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
-            return Err(Error::UnknownSequence);
-        };
+        let CachedLayer { placement, .. } = cached(self.state, layer)?;
         let positions = placement.positions.view(self.tokens, 1)?;
         Ok(self.backend.run(Rope { x, head_width, first: 0, positions, rotary: &self.rotaries[layer] })?)
     }
@@ -469,9 +463,7 @@ impl<'a> Pass<'a> {
         let (rows, queries) = (self.columns_mut(rows, &mut of_rows)?, self.token_view_mut(queries, &mut of_queries)?);
         let (rotated, plain) = (self.columns_mut(rotated, &mut of_rotated)?, &mut *plain);
         let (norm, rotary) = (self.weights.vector(norm), is_rotated.then_some(&*self.rotaries[layer]));
-        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
-            return Err(Error::UnknownSequence);
-        };
+        let CachedLayer { cache, placement } = cached(self.state, layer)?;
         Ok(b.run(LatentWrite { rows, queries, heads, norm, eps, rotary, cache, placement, plain, rotated })?)
     }
 
@@ -487,9 +479,7 @@ impl<'a> Pass<'a> {
         let (from, mut to, mut act) = (s.rows(q), s.rows_mut(out), s.act_mut(act));
         let (b, options) = (self.backend, self.options(options));
         let (q, out) = (self.token_view(q, &from)?, self.token_view_mut(out, &mut to)?);
-        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
-            return Err(Error::UnknownSequence);
-        };
+        let CachedLayer { cache, placement } = cached(self.state, layer)?;
         let attention = Attention { q, cache, placement, options, out };
         Ok(b.run(AttentionAct { attention, act: &mut act, by_head: true })?)
     }
@@ -515,9 +505,7 @@ impl<'a> Pass<'a> {
             self.rotate_queries_and_keys(axes, &mut qkv, norms.take(), options.heads, spec)?;
             rotary = &axes.0.none;
         }
-        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
-            return Err(Error::UnknownSequence);
-        };
+        let CachedLayer { cache, placement } = cached(self.state, layer)?;
         if let Node::Attend { .. } = *node {
             return Ok(b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act })?);
         }
@@ -546,17 +534,12 @@ impl<'a> Pass<'a> {
             }
             rotary = &axes.0.none;
         }
-        let LayerState::Kv { cache, placement } = self.state.layer(layer).ok_or(Error::UnknownSequence)? else {
-            return Err(Error::UnknownSequence);
-        };
+        let CachedLayer { cache, placement } = cached(self.state, layer)?;
         Ok(b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement })?)
     }
 
     fn kv_spec(&mut self, layer: usize) -> Result<KvSpec> {
-        match self.state.layer(layer) {
-            Some(LayerState::Kv { cache, .. }) => Ok(cache.spec()),
-            _ => Err(Error::UnknownSequence),
-        }
+        Ok(cached(self.state, layer)?.cache.spec())
     }
 
     fn options(&self, options: node::Attention) -> AttentionOptions<'a> {
@@ -690,11 +673,15 @@ fn qk_norms(norms: node::QkNorms, weights: &Weights, eps: f32) -> QkNorms<'_> {
     }
 }
 
-/// The state of a layer whose state has a fixed size.
-fn fixed(state: &mut dyn LayerStates, layer: usize) -> Result<FixedLayer<'_>> {
-    match state.layer(layer) {
-        Some(LayerState::Fixed(state)) => Ok(state),
-        // The program and the state are made of the same spec.
-        Some(LayerState::Kv { .. }) | None => Err(Error::UnknownSequence),
-    }
+/// The cache of a layer.
+fn cached(state: &mut dyn LayerStates, layer: usize) -> Result<CachedLayer<'_>> {
+    // The program and the state are made of the same spec.
+    state.cache(layer).ok_or(Error::UnknownSequence)
+}
+
+/// A buffer of a layer's state of fixed size, and the runs of the pass.
+fn fixed(layer: Option<FixedLayer<'_>>, name: StateName) -> Result<(ViewMut<'_, f32>, &Runs)> {
+    // The program and the state are made of the same spec.
+    let FixedLayer { buffers, runs } = layer.ok_or(Error::UnknownSequence)?;
+    Ok((buffers.rows_mut(name)?, runs))
 }

@@ -138,7 +138,7 @@ impl Runner {
         for (order, &DraftOrder { sequence, text, count }) in orders.iter().enumerate() {
             let position = self.state.len(sequence)?;
             let count = count.min(self.model.most_drafts()).min(self.state.context() - position);
-            let is_known = self.state.predicting(sequence, 0, self.model.spec.hidden)?.is_some();
+            let is_known = self.state.predicting(sequence, 0)?.is_some();
             let token = text.get(position).filter(|&&token| (token as usize) < self.model.spec.vocab);
             if let Some(&token) = token
                 && is_known
@@ -181,7 +181,7 @@ impl Runner {
         for (at, head) in heads.iter().enumerate() {
             let mut previous = self.scratch.rows_mut(head.previous);
             for (row, job) in jobs[..all].iter().enumerate() {
-                let Some(x) = self.state.predicting(job.sequence, at, width)? else { continue };
+                let Some(x) = self.state.predicting(job.sequence, at)? else { continue };
                 backend.run(CopyRows { x, out: previous.view_mut_at(row * width, 1, width)? })?;
             }
         }

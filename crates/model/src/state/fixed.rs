@@ -1,7 +1,7 @@
-//! States of a fixed size: of a sequence, whatever its length, a convolution's last inputs and the matrices of a delta
-//! rule.
+//! States of a fixed size: of a sequence, whatever its length, named buffers such as a convolution's last inputs and the
+//! matrices of a delta rule ([`StateBuffer`]).
 //!
-//! A layer has a buffer of slots. A batch reads the slot that has a sequence's state before it and writes another, so
+//! Each buffer of a layer has slots. A batch reads the slot that has a sequence's state before it and writes another, so
 //! the state before the last batch is still there: it is the checkpoint to which the sequence can be truncated. A
 //! sequence has two slots at most, and a fork shares those of its origin until each continues.
 //!
@@ -21,13 +21,13 @@
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
 use super::Reuse;
 use super::blocks::Blocks;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::spec::{FixedState, ModelSpec};
+use crate::spec::{ModelSpec, StateBuffer, StateName};
 
 /// Slots of a sequence: the state after the last batch, and the one before it.
 const SLOTS_OF_SEQUENCE: usize = 2;
@@ -86,21 +86,41 @@ impl Checkpoints {
     }
 }
 
-/// A layer's buffers.
-#[derive(Debug)]
-pub(super) struct FixedBuffers {
-    pub(super) convolution: Buffer<f32>,
-    pub(super) delta: Buffer<f32>,
+/// A layer's buffers, each with a row for each slot.
+#[derive(Debug, Default)]
+pub(crate) struct FixedBuffers {
+    slots: usize,
+    buffers: Vec<(StateBuffer, Buffer<f32>)>,
 }
 
 impl FixedBuffers {
     /// For this number of slots.
-    pub(super) fn new(backend: &Backend, state: FixedState, slots: usize) -> Result<Self> {
-        let floats = |of_slot: usize| {
-            let len = of_slot.saturating_mul(slots);
-            backend.alloc::<f32>(len, "the state of sequences")
+    pub(super) fn new(backend: &Backend, state: Vec<StateBuffer>, slots: usize) -> Result<Self> {
+        let allocate = |state: StateBuffer| {
+            let buffer = backend.alloc::<f32>(state.elements.saturating_mul(slots), "the state of sequences")?;
+            Ok((state, buffer))
         };
-        Ok(Self { convolution: floats(state.convolution)?, delta: floats(state.delta)? })
+        Ok(Self { slots, buffers: state.into_iter().map(allocate).collect::<Result<_>>()? })
+    }
+
+    /// The rows of a buffer.
+    pub(crate) fn rows_mut(&mut self, name: StateName) -> Result<ViewMut<'_, f32>> {
+        let found = self.buffers.iter_mut().find(|(state, _)| state.name == name);
+        // The program and the state are made of the same spec.
+        let (state, buffer) = found.ok_or(Error::UnknownSequence)?;
+        Ok(buffer.view_mut(self.slots, state.elements)?)
+    }
+
+    /// The row of a slot.
+    pub(super) fn row(&self, name: StateName, slot: u32) -> Result<View<'_, f32>> {
+        let found = self.buffers.iter().find(|(state, _)| state.name == name);
+        let (StateBuffer { elements, .. }, buffer) = found.ok_or(Error::UnknownSequence)?;
+        let first = slot as usize * elements;
+        Ok(buffer.view(1, self.slots * elements)?.columns(first..first + elements)?)
+    }
+
+    pub(super) fn buffer_mut(&mut self, name: StateName) -> Option<&mut Buffer<f32>> {
+        self.buffers.iter_mut().find(|(state, _)| state.name == name).map(|(_, buffer)| buffer)
     }
 }
 
@@ -108,21 +128,21 @@ impl FixedBuffers {
 pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
     let slots = if has_fixed_size(spec) { slot_count(sequences, reuse) } else { hidden_slots(sequences) };
     let slots = slots.saturating_mul(size_of::<f32>()) as u64;
-    let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
-    let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-    states.chain(last_hidden(spec)).map(of_layer).fold(0, u64::saturating_add)
+    let of_buffer = |state: StateBuffer| (state.elements as u64).saturating_mul(slots);
+    let states = spec.layers.iter().flat_map(|layer| layer.mixer.fixed_state(spec.hidden));
+    states.chain(last_hidden(spec)).map(of_buffer).fold(0, u64::saturating_add)
 }
 
 /// Whether each length of a sequence must have a state of fixed size: in a model with such layers, and with several prediction
 /// heads. The second head reads the output of the first one for the last token, which depends on the hidden state of the token
 /// before it. So it is not enough to compute the last token again.
 fn has_fixed_size(spec: &ModelSpec) -> bool {
-    spec.heads.len() > 1 || spec.layers.iter().any(|layer| layer.mixer.fixed_state(spec.hidden).is_some())
+    spec.heads.len() > 1 || spec.layers.iter().any(|layer| !layer.mixer.fixed_state(spec.hidden).is_empty())
 }
 
 /// The states of prediction heads: the hidden state of the last token.
-pub(super) fn last_hidden(spec: &ModelSpec) -> impl Iterator<Item = FixedState> {
-    spec.heads.iter().map(|_| FixedState { convolution: spec.hidden, delta: 0 })
+pub(super) fn last_hidden(spec: &ModelSpec) -> impl Iterator<Item = StateBuffer> {
+    spec.heads.iter().map(|_| StateBuffer { name: StateName::Hidden, elements: spec.hidden })
 }
 
 /// Slots for hidden states in a model without other states of fixed size.

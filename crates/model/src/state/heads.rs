@@ -15,6 +15,7 @@ use gristmill_kernels::tensor::{Buffer, View};
 use super::fixed::Fixed;
 use super::{FixedLayer, PlacementKind, SequenceId, State};
 use crate::error::Result;
+use crate::spec::StateName;
 
 impl State {
     /// Whether prediction heads are loaded.
@@ -31,8 +32,7 @@ impl State {
     pub(super) fn hidden_of_head(&mut self, head: usize) -> Option<FixedLayer<'_>> {
         let fixed = self.fixed.as_ref().or(self.hidden.as_ref())?;
         let buffers = self.last_hidden.get_mut(head)?;
-        let (convolution, delta) = (&mut buffers.convolution, &mut buffers.delta);
-        Some(FixedLayer { convolution, delta, slots: fixed.slots.count(), runs: &fixed.runs })
+        Some(FixedLayer { buffers, runs: &fixed.runs })
     }
 
     /// Grows the rows of a slot with its tokens.
@@ -82,19 +82,16 @@ impl State {
     pub(crate) fn learn_hidden(&mut self, id: SequenceId) -> Result<Option<(usize, &mut Buffer<f32>)>> {
         let slot = self.slot(id)?;
         let (Some(hidden), Some(buffers)) = (&mut self.hidden, self.last_hidden.first_mut()) else { return Ok(None) };
-        Ok(Some((hidden.learn(slot)? as usize, &mut buffers.convolution)))
+        let Some(buffer) = buffers.buffer_mut(StateName::Hidden) else { return Ok(None) };
+        Ok(Some((hidden.learn(slot)? as usize, buffer)))
     }
 
-    /// The hidden state of a sequence's last token that a head reads, of `hidden` elements, if all tokens have their rows.
-    pub(crate) fn predicting(&self, id: SequenceId, head: usize, hidden: usize) -> Result<Option<View<'_, f32>>> {
+    /// The hidden state of a sequence's last token that a head reads, if all tokens have their rows.
+    pub(crate) fn predicting(&self, id: SequenceId, head: usize) -> Result<Option<View<'_, f32>>> {
         let slot = self.slot(id)?;
         let (Some(slots), Some(buffers)) = (self.hidden_slots(), self.last_hidden.get(head)) else { return Ok(None) };
         let known = slots.last(slot).filter(|_| self.slots[slot].predicted == self.slots[slot].len);
-        let row = |row: u32| {
-            let first = row as usize * hidden;
-            buffers.convolution.view(1, slots.slots.count() * hidden)?.columns(first..first + hidden)
-        };
-        Ok(known.map(row).transpose()?)
+        known.map(|slot| buffers.row(StateName::Hidden, slot)).transpose()
     }
 
     /// Takes the blocks for rows of `tokens` more tokens, which are drafted. `false` if there are too few. The next

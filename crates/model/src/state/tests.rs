@@ -86,11 +86,7 @@ fn limits() -> Limits {
 /// Blocks of each layer's cache.
 fn cache_blocks(state: &mut State) -> Vec<usize> {
     let layers = state.layers.len();
-    let blocks = |layer| match state.layer(layer)? {
-        LayerState::Kv { cache, .. } => Some(cache.blocks()),
-        LayerState::Fixed(_) => None,
-    };
-    (0..layers).filter_map(blocks).collect()
+    (0..layers).filter_map(|layer| Some(state.cache(layer)?.cache.blocks())).collect()
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::program::axes::{Axes, AxisRotary, axis as axis_rotary};
 use crate::program::run::encode;
 use crate::program::scratch::Scratch;
-use crate::state::{FixedLayer, LayerState, LayerStates};
+use crate::state::{CachedLayer, FixedLayer, LayerStates};
 
 /// Bytes of rows that are kept for pictures that come again.
 const KEPT_BYTES: usize = 256 << 20;
@@ -56,8 +56,12 @@ struct States {
 }
 
 impl LayerStates for States {
-    fn layer(&mut self, _: usize) -> Option<LayerState<'_>> {
-        Some(LayerState::Kv { cache: &mut self.cache, placement: &self.own })
+    fn cache(&mut self, _: usize) -> Option<CachedLayer<'_>> {
+        Some(CachedLayer { cache: &mut self.cache, placement: &self.own })
+    }
+
+    fn fixed(&mut self, _: usize) -> Option<FixedLayer<'_>> {
+        None
     }
 
     fn last_hidden(&mut self, _: usize) -> Option<FixedLayer<'_>> {

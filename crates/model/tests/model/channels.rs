@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gristmill_kernels::ops::DecayKind;
 use gristmill_kernels::reference::Reference;
 use gristmill_model::gguf::{Array, Value};
-use gristmill_model::spec::{ChannelGates, DeltaProjections, DeltaSpec, FixedState, LatentSpec, Mixer};
+use gristmill_model::spec::{ChannelGates, DeltaProjections, DeltaSpec, LatentSpec, Mixer, StateBuffer, StateName};
 use gristmill_model::{Batch, Error, Limits, LoadOptions, Model, ModelInfo, Outputs, Runner};
 
 use crate::tiny::{Random, Tiny, VOCAB};
@@ -159,8 +159,9 @@ fn gates_and_attention_are_those_of_the_architecture() {
     assert_eq!((ling.rope.is_some(), ling.is_gated, ling.query_rank), (true, true, Some(20)));
     assert!((kimi.scale - 24_f32.powf(-0.5)).abs() < 1e-6);
     // The inputs of three convolutions of 32 channels, and two matrices.
-    let state = Mixer::Delta(delta).fixed_state(32);
-    assert_eq!(state, Some(FixedState { convolution: 3 * 3 * 32, delta: 2 * 16 * 16 }));
+    let buffer = |name, elements| StateBuffer { name, elements };
+    let state = [buffer(StateName::Convolution, 3 * 3 * 32), buffer(StateName::Delta, 2 * 16 * 16)];
+    assert_eq!(Mixer::Delta(delta).fixed_state(32), state);
 }
 
 #[test]

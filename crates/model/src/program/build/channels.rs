@@ -18,7 +18,7 @@ impl Builder<'_> {
         gates: &ChannelGates,
         input: Input,
     ) -> (RowsId, RowsId) {
-        let (heads, taps, eps) = (spec.heads, spec.taps, self.spec.norm_eps);
+        let (heads, eps) = (spec.heads, self.spec.norm_eps);
         let DeltaHeads { values, width, .. } = heads;
         let (inner, qkv, between) = (values * width, heads.columns(), gates.rank.unwrap_or(values * width));
         let (conv, decay, dt_bias, norm) = self.channel_vectors(layer, spec, gates);
@@ -46,7 +46,7 @@ impl Builder<'_> {
         };
         let mixed = self.new_rows(qkv, "convolution and gates");
         let (layer, kind) = (layer.index, gates.decay);
-        self.push(Node::CausalConv { layer, x: part(0, qkv), weight: conv, taps, silu: true, out: mixed });
+        self.push(Node::CausalConv { layer, x: part(0, qkv), weight: conv, bias: None, silu: true, out: mixed });
         let [out, gated] = [(); 2].map(|()| self.new_rows(inner, "attention"));
         self.push(Node::DeltaRule { layer, qkv: mixed, beta, alpha, decay, dt_bias, kind, heads, out });
         self.push(Node::QkNorm { x: self.all(out), weight: norm, eps });

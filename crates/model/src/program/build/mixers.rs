@@ -127,7 +127,7 @@ impl Builder<'_> {
         let part = |first, len| Columns { rows: product, first, end: first + len };
         let mixed = self.new_rows(qkv, "convolution and gates");
         let layer = layer.index;
-        self.push(Node::CausalConv { layer, x: part(0, qkv), weight, taps, silu: true, out: mixed });
+        self.push(Node::CausalConv { layer, x: part(0, qkv), weight, bias: None, silu: true, out: mixed });
         let (beta, alpha) = (part(qkv + gate, values), part(qkv + gate + values, values));
         let out = self.new_rows(gate, "attention");
         let kind = DecayKind::Softplus;
@@ -181,7 +181,14 @@ impl Builder<'_> {
         let mut rows = || self.new_rows(hidden, "convolution and gates");
         let (gated, mixed, out) = (rows(), rows(), rows());
         self.push(Node::Multiply { x: part(2), gate: part(0), kind: GateKind::Linear, out: gated, act: None });
-        self.push(Node::CausalConv { layer: layer.index, x: self.all(gated), weight, taps, silu: false, out: mixed });
+        self.push(Node::CausalConv {
+            layer: layer.index,
+            x: self.all(gated),
+            weight,
+            bias: None,
+            silu: false,
+            out: mixed,
+        });
         self.push(Node::Multiply { x: self.all(mixed), gate: part(1), kind: GateKind::Linear, out, act: None });
         let act = self.prepare(out);
         (self.mixer_output(output, None, act), read)
