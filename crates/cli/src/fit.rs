@@ -16,8 +16,9 @@ use gristmill_lab::slots::{FileRates, Layers, ReadRates};
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
+use crate::mmproj::MmprojArg;
 use crate::verbosity::Verbosity;
-use crate::{console, kind, numbers};
+use crate::{console, kind, load, numbers};
 use header::Header;
 
 /// Show which formats of a model fit this machine, estimate their speed, and recommend one.
@@ -58,14 +59,16 @@ pub(crate) struct FitArgs {
     #[arg(long, help_heading = "Output")]
     json: bool,
     #[command(flatten)]
+    mmproj: MmprojArg,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     log: Verbosity,
 }
 
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
-    let header = Header::read(args)?;
-    let info = kind::info(&header.file)?;
+    let mut header = Header::read(args)?;
+    let mut info = kind::info(&header.file)?;
     let opened = open_device(&args.device.load_options()?)?;
     if let Some(error) = opened.passed_over {
         args.log.info(format_args!("{error}; the CPU is used"));
@@ -73,18 +76,23 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let backend = opened.backend;
     let context = args.ctx.unwrap_or(info.spec.context_length.clamp(1, 8192));
     let limits = Limits { context: Some(context), kv_format: args.device.kv.into(), ..Limits::default() };
-    let plan = Plan::new(&info, &limits, args.device.precision.into(), &backend)?;
+    let planned = |info: &ModelInfo| Plan::new(info, &limits, args.device.precision.into(), &backend);
+    let text = planned(&info)?;
+    let weights = text.weights.saturating_add(text.mapped);
+    load::of_model(header.projector.take(), &mut info, &args.log)?;
+    let plan = planned(&info)?;
     let conditions = Conditions {
         context,
         memory: args.memory.map(|gb| (gb * 1e9) as u64).or(plan.available),
         bandwidth: args.bandwidth.map_or_else(|| rate(args, &backend), |gb| Ok(gb * 1e9))?,
         state: plan.state,
-        other: plan.scratch.saturating_add(plan.reserve),
+        images: plan.total().saturating_sub(text.total()),
+        other: plan.total().saturating_sub(plan.state).saturating_sub(weights),
         speed: args.speed,
     };
-    let Header { file, name, own, published } = &header;
+    let Header { file, name, own, published, .. } = &header;
     let known = Candidates { file, own: *own, published };
-    let candidates = candidates(&known, &info, plan.weights.saturating_add(plan.mapped))?;
+    let candidates = candidates(&known, &info, weights)?;
     let offload = offload(args, &header, &info, &backend, conditions.bandwidth)?;
     let row = |candidate| Row::new(candidate, &conditions, offload.as_ref());
     let file_rate = match offload.as_ref().map(|offload| offload.rates) {

@@ -34,15 +34,23 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let placed = place(&file, &device, limits, log)?;
+    let (placed, _) = place(&file, None, &device, limits, log)?;
     load(file, None, placed, &device, log, &OtherModels::default())
 }
 
-/// Opens the device, reads the model, and places its experts if it does not fit. Says what the user did not ask for.
-fn place(file: &GgufFile, device: &DeviceArgs, limits: Limits, log: &Verbosity) -> Result<Placed, Failure> {
+/// Opens the device, reads the model and its vision tower, and places its experts if both do not fit. Says what the user did
+/// not ask for. Returns the tower too, if it is the model's.
+fn place(
+    file: &GgufFile,
+    projector: Option<Projector>,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<(Placed, Option<Projector>), Failure> {
     let options = device.load_options()?;
     let opened = open_device(&options)?;
-    let info = kind::info_for(file, &options)?;
+    let mut info = kind::info_for(file, &options)?;
+    let projector = of_model(projector, &mut info, log)?;
     let placed = gristmill_engine::place(file, info, opened, options, limits)?;
     for note in &placed.notes {
         match note {
@@ -52,7 +60,25 @@ fn place(file: &GgufFile, device: &DeviceArgs, limits: Limits, log: &Verbosity) 
             note => log.info(format_args!("{note}")),
         }
     }
-    Ok(placed)
+    Ok((placed, projector))
+}
+
+/// The tower, which plans of the model count from now on. A tower of another model that the command line does not name is
+/// left out.
+pub(crate) fn of_model(
+    projector: Option<Projector>,
+    info: &mut ModelInfo,
+    log: &Verbosity,
+) -> Result<Option<Projector>, Failure> {
+    let Some(projector) = projector else { return Ok(None) };
+    match info.read_tower(&projector.file) {
+        Ok(()) => Ok(Some(projector)),
+        Err(error) if projector.choice == Choice::Named => Err(Failure::new(format!("--mmproj: {error}"))),
+        Err(error) => {
+            left_out(projector.choice, error, log);
+            Ok(None)
+        }
+    }
 }
 
 /// Models that stay loaded while one is loaded.
@@ -112,7 +138,7 @@ pub(crate) fn load_alongside(
     log: &Verbosity,
 ) -> Result<Loaded, Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let mut placed = place(&file, &device, limits, log)?;
+    let (mut placed, projector) = place(&file, mmproj.open(source, log)?, &device, limits, log)?;
     let limits = placed.limits;
     let planned = |limits| Plan::new(&placed.info, limits, placed.options.precision, &placed.backend);
     let plan = planned(&limits)?;
@@ -123,7 +149,6 @@ pub(crate) fn load_alongside(
     let memory = Memory::of(&planned(&limits)?, &placed.backend);
     memory.check_alongside(&others.memory, &device)?;
     placed.limits = limits;
-    let projector = mmproj.open(source, log)?;
     Ok((load(file, projector, placed, &device, log, others)?, limits, memory))
 }
 
@@ -136,9 +161,9 @@ pub(crate) fn with_usual_batch(
     log: &Verbosity,
 ) -> Result<(Arc<Model>, Limits), Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
-    let placed = place(&file, &device, Limits { batch_tokens: 0, ..limits }, log)?;
-    let limits = placed.limits;
     let projector = mmproj.open(source, log)?;
+    let (placed, projector) = place(&file, projector, &device, Limits { batch_tokens: 0, ..limits }, log)?;
+    let limits = placed.limits;
     Ok((load(file, projector, placed, &device, log, &OtherModels::default())?, limits))
 }
 
@@ -180,14 +205,27 @@ fn on_device(
 
 fn load(
     file: GgufFile,
-    projector: Option<Projector>,
+    mut projector: Option<Projector>,
     mut placed: Placed,
     device: &DeviceArgs,
     log: &Verbosity,
     others: &OtherModels,
 ) -> Result<Arc<Model>, Failure> {
     let limits = placed.limits;
-    let mut plan = Plan::new(&placed.info, &limits, placed.options.precision, &placed.backend)?;
+    // On a GPU nothing is mapped.
+    let planned = |placed: &Placed| -> Result<Plan, Failure> {
+        let mut plan = Plan::new(&placed.info, &limits, placed.options.precision, &placed.backend)?;
+        plan.available = plan.available.map(|free| free.saturating_sub(others.memory.mapped));
+        Ok(plan)
+    };
+    let mut plan = planned(&placed)?;
+    if let (Err(error), Some(Projector { choice, .. })) = (plan.check(), &projector)
+        && *choice != Choice::Named
+    {
+        left_out(*choice, error, log);
+        (projector, placed.info.tower) = (None, None);
+        plan = planned(&placed)?;
+    }
     log.detail(format_args!("memory: {}", describe(&plan)));
     if log.verbose && plan.streamed > 0 {
         log_disk_estimate(&file, &placed.info, &plan, device, log)?;
@@ -195,8 +233,6 @@ fn load(
         log_slot_estimate(&file, &placed.info, &plan, &placed.backend, device, log)?;
     }
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
-    // On a GPU nothing is mapped.
-    plan.available = plan.available.map(|free| free.saturating_sub(others.memory.mapped));
     plan.check()?;
     let bar = bar(log, "loading {wide_bar} {decimal_bytes}/{decimal_total_bytes}");
     let (progress, report) = (bar.clone(), others.progress.clone());
@@ -376,6 +412,8 @@ fn describe(plan: &Plan) -> String {
         part(plan.state, &format!("KV cache of {} tokens", plan.kv_tokens)),
         part(plan.scratch, "scratch"),
     ];
+    parts.extend((plan.tower > 0).then(|| part(plan.tower, "vision tower")));
+    parts.extend((plan.pictures > 0).then(|| part(plan.pictures, "images")));
     parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));
     parts.push(part(plan.total(), "in all"));
     parts.extend(plan.available.map(|free| part(free, "free")));

@@ -48,6 +48,11 @@ const COMMON_WORDS: [&str; 12] =
 const ORDER: [&str; 4] = ["f16", "bf16", "q8", "f32"];
 
 impl MmprojArg {
+    /// Whether the command line names a tower, or none.
+    pub(crate) fn is_given(&self) -> bool {
+        self.mmproj.is_some()
+    }
+
     /// The tower of a model.
     pub(crate) fn open(&self, source: Source, log: &Verbosity) -> Result<Option<Projector>, Failure> {
         match &self.mmproj {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gpu_sim::{Language, Mode, Order};
 use gristmill_conformance::simulated::Simulator;
 use gristmill_cuda::{Cuda, Options};
+use gristmill_engine::vision::{ImageSpan, Patches, Prepared};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
 use gristmill_files::gguf::GgufFile;
 use gristmill_gpu::{Gpu, Region};
@@ -96,6 +97,53 @@ fn a_step_takes_what_was_planned() {
         }
         assert_eq!(gpu.compiled() as u64, units, "{language:?}");
         assert!(gpu.taken() <= before + plan.state + plan.scratch + plan.reserve);
+    }
+}
+
+/// A vision tower's weights to the byte, and an image as large as the context not above the plan, nor far below it. All
+/// kernels are ready before the first image.
+#[test]
+fn a_tower_takes_what_was_planned() {
+    let limits = Limits { context: Some(37), batch_tokens: 37, ..Limits::default() };
+    let open = |name: &str| GgufFile::open(Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)).unwrap();
+    let precision = Precision::Fast;
+    for (text, tower) in [("lfm2-f32", "lfm2-vl-q8_0"), ("qwen3vl-f32", "qwen3-vl-f32")] {
+        for language in LANGUAGES {
+            let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
+            let backend: Arc<Backend> = match language {
+                Language::Cuda => Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap()),
+                Language::Metal => Arc::new(Metal::backend(gpu.clone(), gristmill_metal::Options::default()).unwrap()),
+            };
+            let (file, tower) = (open(&format!("{text}.gguf")), open(&format!("vision/{tower}.mmproj.gguf")));
+            let mut info = ModelInfo::read(&file).unwrap();
+            let of_text = Plan::new(&info, &limits, precision, &backend).unwrap();
+            info.read_tower(&tower).unwrap();
+            let plan = Plan::new(&info, &limits, precision, &backend).unwrap();
+            assert_eq!((plan.weights, plan.scratch, plan.state), (of_text.weights, of_text.scratch, of_text.state));
+            let before = gpu.taken();
+            let options = LoadOptions { precision, ..LoadOptions::default() };
+            let model = Arc::new(Model::with_backend(file, backend, options).unwrap().with_tower(tower).unwrap());
+            assert_eq!((gpu.taken() - before, gpu.mapped()), (plan.weights + plan.tower, plan.mapped), "{text}");
+            assert!(plan.tower + plan.mapped > of_text.mapped, "{text}: {plan:?}");
+
+            model.make_ready(&limits, |_| ()).unwrap();
+            let (units, before) = (gpu.compiled(), gpu.taken());
+            let side = 6 * model.tower().unwrap().spec().merge;
+            let values = vec![0.5; side * side * 3 * model.tower().unwrap().spec().patch.pow(2)];
+            let image =
+                Arc::new(Prepared { tiles: vec![Patches { rows: side, columns: side, values }], hash: [1; 32] });
+            let spans = [ImageSpan { start: 1, tokens: 36, image, tile: 0, first: 0 }];
+            let mut runner = Runner::new(model, limits).unwrap();
+            assert_eq!(runner.plan().pictures, plan.pictures);
+            let without = gpu.taken();
+            let (id, mut batch) = (runner.open_sequence().unwrap(), Batch::new());
+            batch.push_with_images(id, &[1; 37], 0, &spans, Outputs::Last);
+            runner.forward(&batch).unwrap().argmax().unwrap();
+            assert_eq!(gpu.compiled(), units, "{text}, {language:?}");
+            let taken = gpu.taken() - without;
+            assert!(taken <= plan.pictures + plan.reserve && taken >= plan.pictures / 3, "{text}: {taken} of {plan:?}");
+            assert!(gpu.taken() - before <= plan.state + plan.scratch + plan.pictures + plan.reserve, "{text}");
+        }
     }
 }
 

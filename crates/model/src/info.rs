@@ -7,11 +7,13 @@ use crate::error::{Error, Result};
 use crate::family::{self, Source};
 use crate::load::{ExpertPlacement, LoadOptions};
 use crate::notice::Notice;
+use crate::plan::PlanParts;
 use crate::program::Program;
 use crate::program::build::build;
 use crate::program::uses::TensorUse;
 use crate::spec::ModelSpec;
 use crate::templates;
+use crate::tower::TowerInfo;
 use crate::vocabulary;
 use crate::weights::{self, WeightShapes};
 
@@ -29,6 +31,8 @@ pub struct ModelInfo {
     pub tool_template: Option<String>,
     /// Metadata keys that are not used, in file order.
     pub unused_keys: Vec<String>,
+    /// The vision tower, if the model is loaded with one.
+    pub tower: Option<TowerInfo>,
     /// The forward pass.
     pub(crate) program: Program,
     /// The sizes of the weights.
@@ -73,7 +77,29 @@ impl ModelInfo {
         }
         // Converters write an empty one for models that have none.
         let [template, tool_template] = templates::read(&source)?.map(|template| template.map(str::to_owned));
-        Ok(Self { spec, tokenizer, template, tool_template, unused_keys: source.unused_keys(), program, weights })
+        Ok(Self {
+            spec,
+            tokenizer,
+            template,
+            tool_template,
+            unused_keys: source.unused_keys(),
+            tower: None,
+            program,
+            weights,
+        })
+    }
+
+    /// Reads the vision tower of an `mmproj` file, with which the model is loaded: plans count it.
+    ///
+    /// # Errors
+    /// The errors of [`TowerInfo::read`].
+    pub fn read_tower(&mut self, file: &GgufFile) -> Result<()> {
+        self.tower = Some(TowerInfo::read(file, &self.spec)?);
+        Ok(())
+    }
+
+    pub(crate) fn parts_of_plan(&self) -> PlanParts<'_> {
+        PlanParts { spec: &self.spec, program: &self.program, tower: self.tower.as_ref() }
     }
 
     /// The forward pass and the sizes of the weights of a model whose experts are there.

@@ -20,7 +20,7 @@ use crate::info::ModelInfo;
 use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions, Progress};
 use crate::notice::Notice;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanParts};
 use crate::program::Program;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
@@ -171,6 +171,10 @@ impl Model {
     /// The tower, if there is one: the model reads images.
     pub fn tower(&self) -> Option<&Arc<Tower>> {
         self.tower.as_ref()
+    }
+
+    pub(crate) fn parts_of_plan(&self) -> PlanParts<'_> {
+        PlanParts { spec: &self.spec, program: &self.program, tower: self.tower.as_ref().map(|tower| &tower.info) }
     }
 
     /// The file; its metadata, and tensors as they are in the file.

@@ -14,8 +14,9 @@ use crate::info::ModelInfo;
 use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions};
 use crate::model::Model;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanParts};
 use crate::spec::ModelSpec;
+use crate::tower::TowerInfo;
 
 /// The divisor of a computer's free memory: one part of this number is left to others if no limit is set.
 const LEFT_OF_MEMORY: u64 = 10;
@@ -51,7 +52,7 @@ pub fn place_experts(
     if Plan::new(info, limits, options.precision, backend)?.check().is_ok() {
         return Ok(own);
     }
-    let planner = Planner { file, spec: &info.spec, options, limits: *limits, backend };
+    let planner = Planner { file, spec: &info.spec, tower: info.tower.as_ref(), options, limits: *limits, backend };
     for &tier in tiers.iter().filter(|&&tier| tier == Tier::Host || file.is_readable()) {
         if let Some((placement, context)) = planner.place(tier)? {
             return Ok((placement, Some(context)));
@@ -64,6 +65,7 @@ pub fn place_experts(
 struct Planner<'a> {
     file: &'a GgufFile,
     spec: &'a ModelSpec,
+    tower: Option<&'a TowerInfo>,
     options: &'a LoadOptions,
     limits: Limits,
     backend: &'a Backend,
@@ -72,7 +74,8 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn plan(&self, experts: ExpertPlacement) -> Result<Plan> {
         let (program, weights) = ModelInfo::parts(self.spec, self.file, experts)?;
-        Plan::of_parts(self.spec, &program, &weights, &self.limits, self.options.precision, self.backend)
+        let parts = PlanParts { spec: self.spec, program: &program, tower: self.tower };
+        Plan::of_parts(parts, &weights, &self.limits, self.options.precision, self.backend)
     }
 
     /// The placement of a tier with as many experts in the faster memory as fit, and the context length that it is for. `None` if

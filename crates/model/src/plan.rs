@@ -18,6 +18,7 @@ use crate::program::Program;
 use crate::runner::MOST_DRAFTS;
 use crate::spec::{LayerSpec, Mixer, ModelSpec, RopeScaling};
 use crate::state::{Reuse, State};
+use crate::tower::TowerInfo;
 use crate::weights::WeightShapes;
 
 /// Bytes of a device's memory that are reserved for its driver. Kernels and captured graphs of a model need some tens
@@ -74,10 +75,29 @@ pub struct Plan {
     pub kv_tokens: usize,
     /// Intermediate results.
     pub scratch: u64,
+    /// Prepared weights of the vision tower. Those in its file's map are in [`Self::mapped`].
+    pub tower: u64,
+    /// Intermediate results of the vision tower for the largest image that a context has room for, and the rows of images
+    /// that are kept.
+    pub pictures: u64,
     /// Left to the driver of a device, for compiled kernels, captured graphs and workspaces.
     pub reserve: u64,
     /// Free memory of the device; `None` if the system does not report it.
     pub available: Option<u64>,
+}
+
+/// What a plan counts, but for weights.
+#[derive(Clone, Copy)]
+pub(crate) struct PlanParts<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    pub(crate) program: &'a Program,
+    pub(crate) tower: Option<&'a TowerInfo>,
+}
+
+impl PlanParts<'_> {
+    fn picture_bytes(self, context: usize, precision: Precision, backend: &Backend) -> u64 {
+        self.tower.map_or(0, |tower| tower.runner_bytes(context, precision, backend))
+    }
 }
 
 impl Plan {
@@ -87,20 +107,20 @@ impl Plan {
     /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
     /// [`Error::IndexedContext`] if the model would need its index, which is not implemented.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
-        Self::of_parts(&info.spec, &info.program, &info.weights, limits, precision, backend)
+        Self::of_parts(info.parts_of_plan(), &info.weights, limits, precision, backend)
     }
 
     /// The same of the parts of a model.
     pub(crate) fn of_parts(
-        spec: &ModelSpec,
-        program: &Program,
+        parts: PlanParts,
         weights: &WeightShapes,
         limits: &Limits,
         precision: Precision,
         backend: &Backend,
     ) -> Result<Self> {
-        let footprint = weights.footprint(backend);
-        let plan = Self::with_weights(spec, program, footprint, limits, precision, backend, Reuse::Prefixes)?;
+        let tower = parts.tower.map_or_else(Footprint::default, |tower| tower.weights.footprint(backend));
+        let footprints = [weights.footprint(backend), tower];
+        let plan = Self::with_weights(parts, footprints, limits, precision, backend, Reuse::Prefixes)?;
         let host = weights.host_bytes(backend);
         let host_available = if host > 0 { Self::host_memory(backend)? } else { None };
         Ok(Self { host, host_available, streamed: weights.streamed_bytes(), slots: weights.slots(), ..plan })
@@ -114,25 +134,24 @@ impl Plan {
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
     pub(crate) fn loaded(
-        spec: &ModelSpec,
-        program: &Program,
+        parts: PlanParts,
         limits: &Limits,
         precision: Precision,
         backend: &Backend,
         reuse: Reuse,
     ) -> Result<Self> {
-        Self::with_weights(spec, program, Footprint::default(), limits, precision, backend, reuse)
+        Self::with_weights(parts, Default::default(), limits, precision, backend, reuse)
     }
 
     fn with_weights(
-        spec: &ModelSpec,
-        program: &Program,
-        weights: Footprint,
+        parts: PlanParts,
+        [weights, tower]: [Footprint; 2],
         limits: &Limits,
         precision: Precision,
         backend: &Backend,
         reuse: Reuse,
     ) -> Result<Self> {
+        let PlanParts { spec, program, .. } = parts;
         limits.check()?;
         let (device, is_cpu) = (backend.free_memory()?, backend.device() == DeviceId::Cpu);
         let mut plan = Self {
@@ -148,7 +167,7 @@ impl Plan {
             slots: 0,
             experts: spec.routers().iter().map(|router| router.experts).max().unwrap_or(0),
             host_available: None,
-            mapped: weights.mapped,
+            mapped: weights.mapped.saturating_add(tower.mapped),
             state: 0,
             kv_tokens: 0,
             scratch: program
@@ -157,6 +176,8 @@ impl Plan {
                 .saturating_add(program.slots.kept_bytes(limits.kept_tokens(backend)))
                 .saturating_add(rope_bytes(spec))
                 .saturating_add(draft_bytes(spec, limits)),
+            tower: tower.owned,
+            pictures: 0,
             reserve: if is_cpu { 0 } else { device.map_or(0, |_| reserve(spec)) },
             available: if is_cpu {
                 device.into_iter().chain(machine::available_memory()).min()
@@ -174,8 +195,9 @@ impl Plan {
                 return Err(Error::IndexedContext { architecture: spec.architecture.clone(), context, most });
             }
             Some(context) => context,
-            None => plan.default_context(spec, limits, backend, reuse),
+            None => plan.default_context(parts, limits, precision, backend, reuse),
         };
+        plan.pictures = parts.picture_bytes(plan.context, precision, backend);
         plan.kv_tokens = limits.kv_tokens(plan.context)?;
         plan.state = State::bytes(backend, spec, limits, plan.context, reuse);
         plan.scratch = plan.scratch.saturating_add(State::table_bytes(spec, limits, plan.context));
@@ -185,14 +207,25 @@ impl Plan {
     /// The longest context up to [`DEFAULT_CONTEXT`] that uses LongRoPE's short factors and no index, and whose state leaves a tenth
     /// of the memory free; at least 1. If [`Limits::kv_tokens`] sets the size of the state, the longest context that
     /// fits.
-    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
+    fn default_context(
+        &self,
+        parts: PlanParts,
+        limits: &Limits,
+        precision: Precision,
+        backend: &Backend,
+        reuse: Reuse,
+    ) -> usize {
+        let spec = parts.spec;
         let limits_of_model = [self.short_factors, spec.unindexed_context].into_iter().flatten();
         let most = limits_of_model.fold(spec.context_length.min(DEFAULT_CONTEXT), usize::min);
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {
             return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
         };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(backend, spec, limits, *context, reuse) <= free;
+        let fits = |&context: &usize| {
+            let pictures = parts.picture_bytes(context, precision, backend);
+            State::bytes(backend, spec, limits, context, reuse).saturating_add(pictures) <= free
+        };
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 
@@ -208,7 +241,8 @@ impl Plan {
 
     /// The sum of all parts.
     pub fn total(&self) -> u64 {
-        [self.weights, self.mapped, self.state, self.scratch, self.reserve].into_iter().fold(0, u64::saturating_add)
+        let Self { weights, tower, mapped, state, scratch, pictures, reserve, .. } = *self;
+        [weights, tower, mapped, state, scratch, pictures, reserve].into_iter().fold(0, u64::saturating_add)
     }
 
     /// Checks that the total is available.
@@ -225,7 +259,7 @@ impl Plan {
         if needed <= free {
             return Ok(());
         }
-        let least = [self.weights, self.mapped, self.reserve].into_iter().fold(0, u64::saturating_add);
+        let least = [self.weights, self.tower, self.mapped, self.reserve].into_iter().fold(0, u64::saturating_add);
         let (what, remedy) = match least > free {
             true => (
                 "the model",

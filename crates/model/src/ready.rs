@@ -1,5 +1,7 @@
 //! Kernels compiled before the first request: the steps of a runner go once through a device that only notes launches.
 
+use std::sync::Arc;
+
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::BatchRuns;
 use gristmill_kernels::ops::Argmax;
@@ -10,8 +12,9 @@ use crate::load::Progress;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::{PassOutputs, forward, predict};
-use crate::program::scratch::Scratch;
+use crate::program::scratch::{PictureRows, Scratch};
 use crate::state::{Reuse, State};
+use crate::tower::walk;
 
 impl Model {
     /// Compiles the kernels that runners and engines with these limits need, on a GPU. Kernels that this machine has
@@ -36,11 +39,11 @@ impl Model {
     /// Runs steps of all sizes that a runner pads to, and of some sizes between.
     fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
         let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
-        let plan = Plan::loaded(spec, &self.program, limits, self.precision, backend, Reuse::Prefixes)?;
+        let plan = Plan::loaded(self.parts_of_plan(), limits, self.precision, backend, Reuse::Prefixes)?;
         plan.check()?;
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
         let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
-        let scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows, 0])?;
+        let mut scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows, 0])?;
         let bucket = |n| backend.batch_bucket(n);
         // Only the output matrix depends on the number of rows, so all numbers of rows are combined with the largest
         // number of tokens.
@@ -59,6 +62,25 @@ impl Model {
             state.suppose(BatchRuns::Single);
             for tokens in sizes(limits.sequences.min(rows).min(most), bucket) {
                 predict(backend, self, &self.program.heads, &rotaries, &mut state, &scratch, tokens)?;
+            }
+        }
+        if let Some(tower) = self.tower() {
+            let (all, of_token) = (tower.info.most_patches(plan.context), tower.spec().merge.pow(2));
+            let whole = |n: usize| n.next_multiple_of(of_token).min(all);
+            walk(tower, backend, all, sizes(all, |n| n.next_multiple_of(of_token)).map(whole))?;
+            // A step with a picture, and those after it.
+            let width = spec.hidden * tower.spec().levels();
+            let row = Arc::new(backend.alloc::<f32>(width, "a row of a picture")?);
+            scratch.axes = self.weights.axes(spec, &rotaries, most, backend)?;
+            scratch.axes.iter_mut().for_each(|axes| axes.is_on = true);
+            for tokens in [most, bucket(1)] {
+                let levels = tower.spec().levels();
+                scratch.pictures = vec![PictureRows { rows: row.clone(), first: 0, at: 0, tokens: 1, levels }];
+                for runs in [BatchRuns::Any, BatchRuns::Single] {
+                    state.suppose(runs);
+                    let outputs = PassOutputs::Logits { rows: 1 };
+                    forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
+                }
             }
         }
         let mut sampled = backend.alloc::<u32>(rows, "sampled tokens")?;

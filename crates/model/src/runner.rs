@@ -114,7 +114,7 @@ impl Runner {
     pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
         // A plan for fewer tokens may have left more memory to slots.
         let plan = model.freeing_slots(|| {
-            let plan = Plan::loaded(&model.spec, &model.program, &limits, model.precision, &model.backend, reuse)?;
+            let plan = Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)?;
             plan.check().map(|()| plan)
         })?;
         let (backend, spec) = (&*model.backend, &model.spec);

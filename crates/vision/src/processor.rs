@@ -109,6 +109,21 @@ impl Processor {
         Prepared { tiles, hash: hash.finalize().into() }
     }
 
+    /// The patches of the largest tile.
+    pub fn most_patches(&self) -> usize {
+        let area = (self.patch * self.patch).max(1);
+        let whole = match self.fit {
+            Fit::Area { min, max, .. } => min.max(max) / area,
+            Fit::Budget { tokens } => tokens.saturating_mul(self.merge * self.merge),
+            Fit::Fixed(Size { width, height }) => (width / self.patch) * (height / self.patch),
+            Fit::Within(Size { width, height }) => {
+                let patches = |length: usize| length.div_ceil(self.patch * self.merge) * self.merge;
+                patches(width) * patches(height)
+            }
+        };
+        whole.max(self.tiling.map_or(0, |tiling| (tiling.side / self.patch).pow(2))).max(self.merge * self.merge)
+    }
+
     /// The processor, if no image becomes larger than [`MOST_PIXELS`]: a file's numbers could ask for any size.
     pub(crate) fn bounded(self) -> Result<Processor, Error> {
         let side = (self.patch * self.merge) as u64;

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use gristmill_files::gguf::{FileKind, GgufFile};
-use gristmill_hub::{Choice, Hub, Listing, Pick, Picked, Reference, USUAL, choices, tag_of};
+use gristmill_hub::{Hub, Listing, Pick, Picked, Reference, USUAL, choices, projector, tag_of};
 use gristmill_lab::synthetic::Synthetic;
 
 use super::{FitArgs, open};
 use crate::console;
 use crate::failure::Failure;
 use crate::hub::{self, Choices};
+use crate::mmproj::{Choice, Projector};
 use crate::source::Source;
 
 /// Bytes of a file's beginning that are downloaded, until the whole header is among them.
@@ -29,6 +30,8 @@ pub(super) struct Header {
     pub(super) own: Option<&'static str>,
     /// Formats and sizes of the hub.
     pub(super) published: Vec<(String, u64)>,
+    /// The vision tower.
+    pub(super) projector: Option<Projector>,
 }
 
 impl Header {
@@ -43,10 +46,14 @@ impl Header {
         if path.exists() {
             let own = if path.is_dir() { "this folder" } else { "this file" };
             let file = Source::File(path).open(&args.log)?;
-            return Ok(Header { file, name, own: Some(own), published: Vec::new() });
+            let projector = args.mmproj.open(Source::File(path), &args.log)?;
+            return Ok(Header { file, name, own: Some(own), published: Vec::new(), projector });
         }
         match Synthetic::parse(&args.model, None) {
-            Ok(model) => Ok(Header { file: model.preview()?, name, own: None, published: Vec::new() }),
+            Ok(model) => {
+                let projector = args.mmproj.open(Source::BuiltIn, &args.log)?;
+                Ok(Header { file: model.preview()?, name, own: None, published: Vec::new(), projector })
+            }
             Err(error) => Err(Failure::new(format!(
                 "{name} is not a file or folder, and {error}; for a model of the hub, write ORG/REPO"
             ))),
@@ -60,20 +67,28 @@ fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Fa
         let path = hub.fetch(reference, &|_| ())?.into_iter().next();
         let path = path.ok_or_else(|| Failure::new(format!("{reference} has no files; name another model")))?;
         let name = path.display().to_string();
-        Ok(Header { file: open(&path)?, name, own: Some("this file"), published: Vec::new() })
+        let projector = args.mmproj.open(Source::File(&path), &args.log)?;
+        Ok(Header { file: open(&path)?, name, own: Some("this file"), published: Vec::new(), projector })
     };
     if hub.is_offline() {
         return cached();
     }
     let listing = hub.list(&reference.repo, &reference.revision)?;
     let Picked { model, others, companions, .. } = pick(hub, &listing, reference)?;
+    let projector = match args.mmproj.is_given() {
+        true => args.mmproj.open(Source::BuiltIn, &args.log)?,
+        false => projector(&companions)
+            .map(|tower| beginning(hub, reference, &listing.commit, tower, args))
+            .transpose()?
+            .map(|file| Projector { file, choice: Choice::Own }),
+    };
     if !companions.is_empty() {
         args.log.info(format_args!("{}", hub::no_models(&companions)));
     }
     let file = beginning(hub, reference, &listing.commit, &model, args)?;
-    let format = |model: &Choice| tag_of(model.path()).unwrap_or_else(|| model.path().to_owned());
+    let format = |model: &gristmill_hub::Choice| tag_of(model.path()).unwrap_or_else(|| model.path().to_owned());
     let published = [&model].into_iter().chain(&others).map(|model| (format(model), model.size())).collect();
-    Ok(Header { file, name: model.path().to_owned(), own: None, published })
+    Ok(Header { file, name: model.path().to_owned(), own: None, published, projector })
 }
 
 /// The model that the reference means; or else a usual one, or the smallest.
@@ -103,7 +118,7 @@ fn beginning(
     hub: &Hub,
     reference: &Reference,
     commit: &str,
-    model: &Choice,
+    model: &gristmill_hub::Choice,
     args: &FitArgs,
 ) -> Result<GgufFile, Failure> {
     let folder = Folder::new()?;

@@ -62,6 +62,27 @@ fn run_shows_images_to_the_model() {
     assert!(without.code == Some(1) && without.last_line().contains("reads no images"), "{}", without.err);
 }
 
+/// `fit` counts the tower that lies next to the model.
+#[test]
+fn fit_counts_the_tower() {
+    let folder = folder("counted");
+    fs::copy(TOWER, folder.join("mmproj-F16.gguf")).expect("a tower");
+    let model = folder.join("counted.gguf").display().to_string();
+    let report = |more: &[&str]| -> serde_json::Value {
+        let fixed = ["fit", &model, "--bandwidth", "30", "--json", "--ctx", "64"];
+        serde_json::from_str(&gristmill(&[&fixed[..], more].concat(), b"").success()).expect("JSON")
+    };
+    let (with, without) = (report(&[]), report(&["--mmproj", "none"]));
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert_eq!(number(&without["images"]), 0);
+    let images = number(&with["images"]);
+    assert!(images > fs::metadata(TOWER).expect("a tower").len(), "{with}");
+    let memory = |report: &serde_json::Value| number(&report["formats"][0]["memory_bytes"]);
+    assert_eq!(memory(&with), memory(&without) + images);
+    let text = gristmill(&["fit", &model, "--bandwidth", "30"], b"").success();
+    assert!(text.contains("for the vision tower and the largest image"), "{text}");
+}
+
 #[test]
 fn towers_and_images_that_do_not_fit() {
     let folder = folder("other");

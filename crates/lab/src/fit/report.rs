@@ -37,7 +37,7 @@ pub struct Report {
 impl Report {
     /// The report in lines.
     pub fn text(&self) -> String {
-        let Conditions { context, memory, bandwidth, state, .. } = self.conditions;
+        let Conditions { context, memory, bandwidth, state, images, .. } = self.conditions;
         let experts = self.experts.map_or("dense".to_owned(), |(all, used)| format!("{used} of {all} experts a token"));
         let memory = memory.map_or("unknown memory".to_owned(), |memory| format!("{} of memory", units::bytes(memory)));
         let measured = if self.measured { "measured now" } else { "as given" };
@@ -46,6 +46,9 @@ impl Report {
             writeln!(out, "device: {}, {memory}, reads {}/s ({measured})", self.device, units::bytes(bandwidth as u64));
         let token = units::bytes(state / context.max(1) as u64);
         let _ = writeln!(out, "cache: {} for {context} tokens, {token} a token", units::bytes(state));
+        if images > 0 {
+            let _ = writeln!(out, "images: {} for the vision tower and the largest image", units::bytes(images));
+        }
         let _ = writeln!(
             out,
             "\n{:<10} {:>10} {:>10}  {:<4} {:>8} {:>14}",

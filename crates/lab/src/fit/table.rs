@@ -90,7 +90,9 @@ pub struct Conditions {
     pub bandwidth: f64,
     /// Bytes of the KV cache with a full context.
     pub state: u64,
-    /// Bytes next to weights and cache.
+    /// Bytes of the vision tower, of the largest image in it and of the rows of images; 0 without a tower. Part of `other`.
+    pub images: u64,
+    /// Bytes next to the language model's weights and cache.
     pub other: u64,
     /// Tokens in a second that are fast enough.
     pub speed: f64,
@@ -179,7 +181,7 @@ mod tests {
     fn conditions(memory: u64, bandwidth: u64) -> Conditions {
         let memory = Some(memory * GB);
         let bandwidth = (bandwidth * GB) as f64;
-        Conditions { context: 8192, memory, bandwidth, state: GB, other: GB / 2, speed: 10.0 }
+        Conditions { context: 8192, memory, bandwidth, state: GB, images: 0, other: GB / 2, speed: 10.0 }
     }
 
     fn rows(conditions: &Conditions) -> Vec<Row> {

@@ -1,5 +1,6 @@
 //! Runs the nodes of a program.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
@@ -118,10 +119,11 @@ pub(crate) fn replay(
     program.replay.nodes.iter().try_for_each(|node| pass.node(node))
 }
 
-/// Runs a tower for pictures of `tokens` patches and `outputs` tokens.
+/// Runs these parts of a tower for pictures of `tokens` patches and `outputs` tokens.
 pub(crate) fn encode(
     backend: &Backend,
     (program, weights): (&Program, &Weights),
+    parts: Range<usize>,
     rotaries: &[Arc<Rotary>],
     state: &mut dyn LayerStates,
     scratch: &Scratch,
@@ -129,7 +131,7 @@ pub(crate) fn encode(
     precision: Precision,
 ) -> Result<()> {
     let mut pass = Pass { backend, program, weights, rotaries, state, scratch, tokens, outputs, precision };
-    program.parts().try_for_each(|part| pass.part(part))
+    program.parts().skip(parts.start).take(parts.len()).try_for_each(|part| pass.part(part))
 }
 
 /// One pass.

@@ -1,6 +1,7 @@
 //! Runs a tower: the memory of a runner's passes, and the rows of pictures that were encoded.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
@@ -10,6 +11,7 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_vision::{Patches, Prepared};
 
 use super::build::Ends;
+use super::info::{KEPT_BYTES, TowerInfo};
 use super::loaded::Tower;
 use super::positions::{block_order, resized};
 use super::spec::{PatchRope, TowerSpec};
@@ -19,9 +21,6 @@ use crate::program::run::encode;
 use crate::program::scratch::Scratch;
 use crate::state::{CachedLayer, FixedLayer, LayerStates};
 
-/// Bytes of rows that are kept for pictures that come again.
-const KEPT_BYTES: usize = 256 << 20;
-
 /// A tile of a picture, by its content.
 type Key = ([u8; 32], usize);
 
@@ -30,10 +29,22 @@ type Key = ([u8; 32], usize);
 pub(crate) struct Encoder {
     tower: Arc<Tower>,
     memory: Option<Memory>,
+    /// The pass that has started.
+    pass: Option<Pass>,
     /// Rows of tiles, the last used ones last.
     kept: VecDeque<(Key, Arc<Buffer<f32>>)>,
     /// Tiles that were encoded.
     encoded: usize,
+}
+
+/// A pass of which parts are computed.
+#[derive(Debug)]
+struct Pass {
+    key: Key,
+    patches: usize,
+    tokens: usize,
+    /// The first part that is not computed.
+    next: usize,
 }
 
 /// The memory of passes of up to `patches` patches.
@@ -75,7 +86,7 @@ impl LayerStates for States {
 
 impl Encoder {
     pub(crate) fn new(tower: Arc<Tower>) -> Self {
-        Self { tower, memory: None, kept: VecDeque::new(), encoded: 0 }
+        Self { tower, memory: None, pass: None, kept: VecDeque::new(), encoded: 0 }
     }
 
     pub(crate) fn tower(&self) -> &Tower {
@@ -89,77 +100,132 @@ impl Encoder {
 
     /// The rows of a tile's tokens.
     pub(crate) fn rows(&mut self, image: &Prepared, tile: usize) -> Result<Arc<Buffer<f32>>> {
+        while !self.advance(image, tile, usize::MAX)? {}
         let key = (image.hash, tile);
-        if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == key) {
-            let (key, rows) = self.kept.remove(at).ok_or(Error::UnknownSequence)?;
-            self.kept.push_back((key, rows.clone()));
-            return Ok(rows);
+        let at = self.kept.iter().position(|(kept, _)| *kept == key).ok_or(Error::UnknownSequence)?;
+        let (key, rows) = self.kept.remove(at).ok_or(Error::UnknownSequence)?;
+        self.kept.push_back((key, rows.clone()));
+        Ok(rows)
+    }
+
+    /// Computes up to this number of further parts of a tile's pass. Returns whether its rows are kept. A pass of another tile
+    /// that is not finished is discarded.
+    pub(crate) fn advance(&mut self, image: &Prepared, tile: usize, parts: usize) -> Result<bool> {
+        let key = (image.hash, tile);
+        if self.kept.iter().any(|(kept, _)| *kept == key) {
+            return Ok(true);
         }
         let patches = image.tiles.get(tile).ok_or_else(|| Error::Picture {
             reason: format!("tile {tile} of a picture of {} tiles; use the tower's preprocessing", image.tiles.len()),
         })?;
-        let rows = Arc::new(self.encode(patches)?);
+        let mut pass = match self.pass.take().filter(|pass| pass.key == key) {
+            Some(pass) => pass,
+            None => self.start(key, patches)?,
+        };
+        let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
+        let all = self.tower.info.program.parts().count();
+        let end = pass.next.saturating_add(parts).min(all);
+        memory.run(&self.tower, &self.tower.backend, pass.next..end, [pass.patches, pass.tokens])?;
+        if end < all {
+            pass.next = end;
+            self.pass = Some(pass);
+            return Ok(false);
+        }
+        let rows = Arc::new(memory.output(&self.tower, pass.tokens)?);
         self.encoded += 1;
+        self.keep(key, rows);
+        Ok(true)
+    }
+
+    /// Keeps the rows of a tile, and forgets those that were used first while all are too many.
+    fn keep(&mut self, key: Key, rows: Arc<Buffer<f32>>) {
         let bytes = |rows: &Buffer<f32>| rows.len() * size_of::<f32>();
         let mut all = bytes(&rows) + self.kept.iter().map(|(_, rows)| bytes(rows)).sum::<usize>();
         while let Some((_, oldest)) = self.kept.front().filter(|_| all > KEPT_BYTES) {
             all -= bytes(oldest);
             self.kept.pop_front();
         }
-        self.kept.push_back((key, rows.clone()));
-        Ok(rows)
+        self.kept.push_back((key, rows));
     }
 
-    fn encode(&mut self, tile: &Patches) -> Result<Buffer<f32>> {
+    /// Uploads a tile, of which nothing is computed yet.
+    fn start(&mut self, key: Key, tile: &Patches) -> Result<Pass> {
         let tokens = self.tower.tokens(tile)?;
         let tower = self.tower.clone();
-        let Tower { spec, program, weights, backend, table, .. } = &*tower;
         let &Patches { rows, columns, ref values } = tile;
-        let order = block_order(rows, columns, spec.merge);
-        let count = order.len();
-        if self.memory.as_ref().is_none_or(|memory| memory.patches < count) {
+        let order = block_order(rows, columns, tower.info.spec.merge);
+        let patches = order.len();
+        if self.memory.as_ref().is_none_or(|memory| memory.patches < patches) {
             // The old memory is freed first.
             self.memory = None;
-            tower.check_memory(count)?;
-            self.memory = Some(Memory::new(&tower, count)?);
+            tower.check_memory(patches)?;
+            self.memory = Some(Memory::new(&tower, &tower.backend, patches)?);
         }
         let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
-        let ends = Ends::of(program).ok_or(Error::UnknownSequence)?;
-        let of_patch = values.len() / count;
-        let ordered: Vec<f32> =
-            order.iter().flat_map(|[y, x]| &values[(y * columns + x) * of_patch..][..of_patch]).copied().collect();
-        let positions = resized(spec.positions, table, spec.width, [rows, columns], &order);
-        backend.upload(&ordered, &mut memory.scratch.rows_mut(ends.patches))?;
-        backend.upload(&positions, &mut memory.scratch.rows_mut(ends.residual))?;
-        memory.states.place(backend, count)?;
-        if let Some(axes) = &mut memory.scratch.axes {
-            let of_axis = |axis: usize| order.iter().map(|place| place[axis] as u32).collect();
-            axes.place(backend, &[of_axis(0), of_axis(1)])?;
-        }
-        let Memory { scratch, states, rotaries, .. } = memory;
-        let attention = tower.attention_precision;
-        encode(backend, (program, weights), rotaries, states, scratch, [count, tokens], attention)?;
-        let cols = spec.out * spec.levels();
-        let mut out = backend.alloc::<f32>(tokens * cols, "rows of a picture")?;
-        backend.copy(scratch.rows(program.hidden).view(tokens, cols)?, &mut out, 0)?;
-        Ok(out)
+        memory.upload(&tower, [rows, columns], values, &order)?;
+        Ok(Pass { key, patches, tokens, next: 0 })
     }
 }
 
 impl Memory {
-    fn new(tower: &Tower, patches: usize) -> Result<Self> {
-        let Tower { spec, program, backend, precision, .. } = tower;
+    /// Uploads the patches and the positions of a tile, in the given order of its places.
+    fn upload(&mut self, tower: &Tower, size: [usize; 2], values: &[f32], order: &[[usize; 2]]) -> Result<()> {
+        let Tower { info: TowerInfo { spec, program, .. }, backend, table, .. } = tower;
+        let (ends, of_patch) = (Ends::of(program).ok_or(Error::UnknownSequence)?, values.len() / order.len().max(1));
+        let patch = |&[y, x]: &[usize; 2]| &values[(y * size[1] + x) * of_patch..][..of_patch];
+        let ordered: Vec<f32> = order.iter().flat_map(patch).copied().collect();
+        let positions = resized(spec.positions, table, spec.width, size, order);
+        backend.upload(&ordered, &mut self.scratch.rows_mut(ends.patches))?;
+        backend.upload(&positions, &mut self.scratch.rows_mut(ends.residual))?;
+        self.states.place(backend, order.len())?;
+        if let Some(axes) = &mut self.scratch.axes {
+            let of_axis = |axis: usize| order.iter().map(|place| place[axis] as u32).collect();
+            axes.place(backend, &[of_axis(0), of_axis(1)])?;
+        }
+        Ok(())
+    }
+
+    /// Runs parts of the tower for these numbers of patches and tokens, on the tower's backend or on the one of
+    /// [`Backend::make_ready`].
+    fn run(&mut self, tower: &Tower, backend: &Backend, parts: Range<usize>, sizes: [usize; 2]) -> Result<()> {
+        let Tower { info: TowerInfo { program, .. }, weights, attention_precision, .. } = tower;
+        let Self { scratch, states, rotaries, .. } = self;
+        encode(backend, (program, weights), parts, rotaries, states, scratch, sizes, *attention_precision)
+    }
+
+    /// The rows of tokens after a pass.
+    fn output(&self, tower: &Tower, tokens: usize) -> Result<Buffer<f32>> {
+        let Tower { info: TowerInfo { spec, program, .. }, backend, .. } = tower;
+        let cols = spec.out * spec.levels();
+        let mut out = backend.alloc::<f32>(tokens * cols, "rows of a picture")?;
+        backend.copy(self.scratch.rows(program.hidden).view(tokens, cols)?, &mut out, 0)?;
+        Ok(out)
+    }
+
+    fn new(tower: &Tower, backend: &Backend, patches: usize) -> Result<Self> {
+        let Tower { info: TowerInfo { spec, program, .. }, precision, .. } = tower;
         let tokens = patches / (spec.merge * spec.merge);
         let mut scratch = Scratch::new(backend, &program.slots, *precision, [patches, tokens, 0])?;
         if let Some(rope) = spec.rope {
             let axes = Arc::new(rope_axes(backend, rope, spec.width / spec.heads)?);
-            scratch.axes = Some(Axes::new(backend, vec![Some(axes); spec.layers], 2, patches)?);
+            let axes = Axes::new(backend, vec![Some(axes); spec.layers], 2, patches)?;
+            scratch.axes = Some(Axes { is_on: true, ..axes });
         }
         let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
         let rotary = Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 });
         let rotaries = vec![rotary; spec.layers];
         Ok(Self { patches, scratch, states: States::new(backend, spec, patches)?, rotaries })
     }
+}
+
+/// Runs passes of these numbers of patches on a device that only notes launches.
+pub(crate) fn walk(tower: &Tower, backend: &Backend, most: usize, sizes: impl Iterator<Item = usize>) -> Result<()> {
+    let mut memory = Memory::new(tower, backend, most)?;
+    let (all, of_token) = (tower.info.program.parts().count(), tower.info.spec.merge.pow(2));
+    for patches in sizes {
+        memory.run(tower, backend, 0..all, [patches, patches / of_token])?;
+    }
+    Ok(())
 }
 
 /// The rotations by rows and by columns.

@@ -6,25 +6,20 @@ use std::sync::Arc;
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::kv::KV_BLOCK;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_vision::{Patches, Processor};
 
+use super::info::TowerInfo;
 use super::spec::{TABLE, TowerSpec};
-use super::{build, keys};
 use crate::error::{Error, Result};
-use crate::family;
 use crate::machine;
-use crate::program::Program;
 use crate::spec::ModelSpec;
 use crate::weights::{self, Weights};
 
 /// A loaded vision tower with its projector: immutable, and shared by runners.
 pub struct Tower {
     file: GgufFile,
-    pub(super) spec: TowerSpec,
-    processor: Processor,
-    pub(super) program: Program,
+    pub(crate) info: TowerInfo,
     pub(super) weights: Weights,
     pub(super) backend: Arc<Backend>,
     pub(super) precision: Precision,
@@ -36,7 +31,7 @@ pub struct Tower {
 
 impl fmt::Debug for Tower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tower({} with {} layers)", self.spec.projector, self.spec.layers)
+        write!(f, "Tower({} with {} layers)", self.info.spec.projector, self.info.spec.layers)
     }
 }
 
@@ -46,23 +41,10 @@ impl Tower {
     /// # Errors
     /// An [`Error`] that says what is wrong with the file.
     pub fn load(file: GgufFile, text: &ModelSpec, backend: Arc<Backend>, precision: Precision) -> Result<Self> {
-        let spec = family::tower(&file)?;
-        let processor = keys::processor(&file, &spec.projector)?;
-        let (out, levels) = (spec.out, spec.levels() - 1);
-        if (out, levels) != (text.hidden, text.picture_layers) {
-            return Err(Error::TowerWidth {
-                found: out,
-                levels,
-                expected: text.hidden,
-                expected_levels: text.picture_layers,
-            });
-        }
-        let program = build::build(&spec);
-        let leaves_out = |name: &str| spec.leaves_out(name);
-        let weights = weights::survey(&file, &leaves_out, &spec.projector, &program.tensors)?;
-        weights.check_memory(&backend, "the vision tower")?;
+        let info = TowerInfo::read(&file, text)?;
+        info.weights.check_memory(&backend, "the vision tower")?;
         let exclusive = backend.exclusive();
-        let weights = weights::load(&file, &program.tensors, &backend, &mut |_| Ok(()))?;
+        let weights = weights::load(&file, &info.program.tensors, &backend, &mut |_| Ok(()))?;
         let values = |tensor: &TensorInfo| -> Result<Vec<f32>> {
             let bytes = file.load(tensor)?;
             let mut values = vec![0.0; usize::try_from(tensor.elements()).unwrap_or(0)];
@@ -72,8 +54,8 @@ impl Tower {
         };
         let table = file.tensor(TABLE).map(values).transpose()?.unwrap_or_default();
         drop(exclusive);
-        let attention_precision = if spec.is_exact(&file) { Precision::Exact } else { precision };
-        Ok(Self { file, spec, processor, program, weights, backend, precision, attention_precision, table })
+        let attention_precision = if info.spec.is_exact(&file) { Precision::Exact } else { precision };
+        Ok(Self { file, info, weights, backend, precision, attention_precision, table })
     }
 
     /// The file.
@@ -83,12 +65,12 @@ impl Tower {
 
     /// The parts of the tower.
     pub fn spec(&self) -> &TowerSpec {
-        &self.spec
+        &self.info.spec
     }
 
     /// How pictures are prepared for the tower.
     pub fn processor(&self) -> &Processor {
-        &self.processor
+        &self.info.processor
     }
 
     /// Tokens of a tile.
@@ -96,7 +78,7 @@ impl Tower {
     /// # Errors
     /// [`Error::Picture`] for a tile that the tower cannot read.
     pub fn tokens(&self, tile: &Patches) -> Result<usize> {
-        let TowerSpec { merge, patch, .. } = self.spec;
+        let TowerSpec { merge, patch, .. } = self.info.spec;
         let wrong = |reason: String| Err(Error::Picture { reason });
         let Patches { rows, columns, values } = tile;
         if *rows == 0 || *columns == 0 || !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
@@ -115,11 +97,7 @@ impl Tower {
 
     /// Bytes that a tile of this number of patches takes while the tower reads it.
     pub fn picture_bytes(&self, patches: usize) -> u64 {
-        let Self { spec, program, precision, backend, .. } = self;
-        let tokens = patches / (spec.merge * spec.merge);
-        let rows = (tokens * spec.out * spec.levels() * size_of::<f32>()) as u64;
-        let cache = backend.kv_bytes(spec.cache(), patches.div_ceil(KV_BLOCK));
-        [program.slots.bytes(*precision, patches, tokens), cache, rows].into_iter().fold(0, u64::saturating_add)
+        self.info.picture_bytes(patches, self.precision, &self.backend)
     }
 
     /// Fails if too little memory is free for a tile of this number of patches.

@@ -17,11 +17,13 @@
 
 mod build;
 mod encode;
+mod info;
 mod keys;
 mod loaded;
 mod positions;
 pub(crate) mod spec;
 
-pub(crate) use encode::Encoder;
+pub(crate) use encode::{Encoder, walk};
+pub use info::TowerInfo;
 pub use loaded::Tower;
 pub use spec::TowerSpec;
