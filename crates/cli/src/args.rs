@@ -1,12 +1,13 @@
 //! Arguments that several subcommands share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_engine::check_sampling;
 use gristmill_engine::{
-    ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
+    Backend, ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
 };
 
 use crate::bias::{BiasArgs, BiasOptions};
@@ -65,6 +66,9 @@ pub(crate) struct DeviceArgs {
     /// A draft model; the model's prediction heads, if the file has nothing else.
     #[arg(skip)]
     pub(crate) draft_model: Option<PathBuf>,
+    /// A device that is open, in place of the named one: models share it.
+    #[arg(skip)]
+    pub(crate) shared: Option<Arc<Backend>>,
 }
 
 /// [`Precision`] on the command line.

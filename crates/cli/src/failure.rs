@@ -3,7 +3,6 @@
 
 use std::fmt::Display;
 use std::io;
-use std::process::ExitCode;
 
 use gristmill_engine::EngineError;
 use gristmill_lab::LabError;
@@ -111,16 +110,16 @@ fn is_memory(error: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Reports a failure and returns the exit code: 1 for an error, and 2 for wrong usage, as clap has it. After a signal
 /// the process ends by that signal.
-pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
+pub(crate) fn exit_code(outcome: Result<(), Failure>) -> u8 {
     match outcome {
-        Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::ClosedPipe) => 0,
         Err(Failure::Message(message) | Failure::Memory(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
-            ExitCode::FAILURE
+            1
         }
         Err(Failure::Usage(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
-            ExitCode::from(2)
+            2
         }
         Err(Failure::Interrupted { signal, message }) => {
             console::note(format_args!("error: {}", one_line(&message)));

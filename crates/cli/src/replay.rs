@@ -173,6 +173,7 @@ impl ReplayArgs {
             cpu_memory: None,
             prediction_heads: false,
             draft_model: None,
+            shared: None,
             deterministic: conditions.is_deterministic(),
         }
     }

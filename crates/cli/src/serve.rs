@@ -1,10 +1,11 @@
-//! `serve`: an HTTP server for models. `models` loads them, `keys` has those who may ask, `sockets` and `tls` where and
+//! `serve`: an HTTP server for models. `models` loads them within the `capacity`, `keys` has those who may ask, `sockets` and `tls` where and
 //! how it listens, `kv_events` what it publishes, `reload` reads files again.
 
+mod capacity;
 mod images;
 mod keys;
 mod kv_events;
-mod models;
+pub(crate) mod models;
 mod reload;
 mod sockets;
 mod tls;
@@ -16,7 +17,6 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use gristmill_engine::Limits;
 use gristmill_server::{Access, HostPattern, McpOrigin, OfferedModel, Options, Origin, Server};
 use tokio::runtime::Runtime;
 
@@ -31,7 +31,8 @@ use crate::source::QuantizeArg;
 use crate::template::TemplateArg;
 use crate::verbosity::Verbosity;
 use crate::{console, log, numbers};
-use images::ImageArgs;
+pub(crate) use capacity::CapacityArgs;
+pub(crate) use images::ImageArgs;
 use keys::KeyArgs;
 use kv_events::KvEventsArgs;
 use models::{Loads, ModelsArg};
@@ -55,24 +56,8 @@ pub(crate) struct ServeArgs {
     images: ImageArgs,
     #[command(flatten)]
     sockets: SocketArgs,
-    /// The number of replies that are generated at the same time.
-    #[arg(
-        long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(1),
-        help_heading = "Limits"
-    )]
-    parallel: usize,
-    /// Tokens in the KV cache, for all replies together; at least --ctx. If the cache is full, the newest reply is
-    /// preempted and computed again later [default: --parallel times --ctx].
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Limits")]
-    kv_tokens: Option<usize>,
-    /// The maximum number of waiting requests of each key; more are refused with status 429.
-    #[arg(
-        long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
-        value_parser = numbers::at_least::<usize>(0),
-        help_heading = "Limits"
-    )]
-    queue: usize,
+    #[command(flatten)]
+    capacity: CapacityArgs,
     /// The maximum number of connections; others wait until one ends.
     #[arg(
         long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true,
@@ -87,10 +72,6 @@ pub(crate) struct ServeArgs {
         help_heading = "Limits"
     )]
     max_body: usize,
-    /// The maximum number of tokens in a step; prompts are split into steps [default: 512; on CUDA 8192, or less if its
-    /// memory is short]. While requests decode, a step has fewer, so that it takes at most 0.1 s.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), help_heading = "Limits")]
-    batch: Option<usize>,
     #[command(flatten)]
     keys: KeyArgs,
     /// Serve other machines without keys.
@@ -117,10 +98,6 @@ pub(crate) struct ServeArgs {
         help_heading = "Operation"
     )]
     drain_delay: usize,
-    /// Count the tokens of each expert, for /metrics. A CPU always counts. A GPU then copies the choices of the routers
-    /// to the host after each step.
-    #[arg(long, help_heading = "Operation")]
-    count_experts: bool,
     /// Refuse requests with unknown fields, instead of listing the fields in the header x-gristmill-ignored.
     #[arg(long, help_heading = "Requests")]
     strict: bool,
@@ -177,26 +154,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         sockets.answer_while_loading()
     };
     let chat_template = args.template.read()?;
-    let limits = Limits {
-        context: args.context.ctx,
-        sequences: args.parallel,
-        kv_tokens: args.kv_tokens,
-        batch_tokens: args.batch.map_or(0, |tokens| tokens.max(args.parallel)),
-        output_rows: None,
-        kv_format: args.device.kv.into(),
-        ..Limits::default()
-    };
     let kv_events = runtime.block_on(args.kv_events.bind())?;
     let loads = Loads {
         quantize: args.quantize,
         mmproj: args.mmproj.clone(),
         drafts: args.draft.clone(),
         device: args.device.clone(),
-        limits,
-        queue: args.queue,
+        capacity: args.capacity,
+        context: args.context.ctx,
         chat_template,
         settings: args.settings.clone(),
-        count_experts: args.count_experts,
         log: args.log,
         held: Arc::default(),
     };

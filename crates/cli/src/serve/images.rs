@@ -9,7 +9,7 @@ use crate::numbers;
 
 /// Limits of images in requests.
 #[derive(Args)]
-pub(super) struct ImageArgs {
+pub(crate) struct ImageArgs {
     /// The most pixels of an image. The header is checked before the image is decoded.
     #[arg(
         long, value_name = "N", default_value_t = 50_000_000, allow_negative_numbers = true,
@@ -40,7 +40,7 @@ pub(super) struct ImageArgs {
 
 impl ImageArgs {
     /// The options of the server.
-    pub(super) fn options(&self) -> Result<ImageOptions, Failure> {
+    pub(crate) fn options(&self) -> Result<ImageOptions, Failure> {
         let mut options = ImageOptions { count: self.max_images, ..ImageOptions::default() };
         options.limits.pixels = self.max_image_pixels as u64;
         options.limits.bytes = (self.max_image_bytes as u64) << 20;

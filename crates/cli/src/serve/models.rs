@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::load::{self, Memory, OtherModels};
 use crate::mmproj::MmprojArg;
 use crate::numbers;
+use crate::serve::CapacityArgs;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::summary::{self, name};
@@ -48,7 +49,7 @@ pub(crate) struct ModelsArg {
         long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = numbers::between(1, 1_000_000),
         help_heading = "Model"
     )]
-    pub(super) idle: Option<usize>,
+    pub(crate) idle: Option<usize>,
 }
 
 /// An engine, and the memory of its model.
@@ -56,20 +57,19 @@ type Held = (Weak<Engine>, Memory);
 
 /// How models are loaded.
 #[derive(Clone)]
-pub(super) struct Loads {
-    pub(super) quantize: QuantizeArg,
-    pub(super) mmproj: MmprojArg,
-    pub(super) drafts: DraftArgs,
-    pub(super) device: DeviceArgs,
-    pub(super) limits: Limits,
-    pub(super) queue: usize,
-    pub(super) chat_template: Option<String>,
+pub(crate) struct Loads {
+    pub(crate) quantize: QuantizeArg,
+    pub(crate) mmproj: MmprojArg,
+    pub(crate) drafts: DraftArgs,
+    pub(crate) device: DeviceArgs,
+    pub(crate) capacity: CapacityArgs,
+    pub(crate) context: Option<usize>,
+    pub(crate) chat_template: Option<String>,
     /// Settings of requests that have none of their own.
-    pub(super) settings: SettingArgs,
-    pub(super) count_experts: bool,
-    pub(super) log: Verbosity,
+    pub(crate) settings: SettingArgs,
+    pub(crate) log: Verbosity,
     /// Of the models that were loaded.
-    pub(super) held: Arc<Mutex<Vec<Held>>>,
+    pub(crate) held: Arc<Mutex<Vec<Held>>>,
 }
 
 /// A model that is named, or that a folder contains.
@@ -185,17 +185,23 @@ impl ModelsArg {
 
 impl Loads {
     /// Loads a model and starts its engine.
-    fn load(&self, path: Option<&Path>, is_several: bool, progress: &LoadProgress) -> Result<LoadedModel, Failure> {
+    pub(crate) fn load(
+        &self,
+        path: Option<&Path>,
+        is_several: bool,
+        progress: &LoadProgress,
+    ) -> Result<LoadedModel, Failure> {
         let Loads { device, log, .. } = self;
         let drafts = self.drafts.or(Without::Off);
         let source = self.quantize.of(Source::of(path))?;
         let others = OtherModels { memory: self.held(), keeps_context: is_several, progress: progress.clone() };
-        let limits = Limits { output_rows: drafts.rows(self.limits.sequences), ..self.limits };
+        let limits = self.capacity.limits(self.context, device.kv.into());
+        let limits = Limits { output_rows: drafts.rows(limits.sequences), ..limits };
         let (model, limits, memory) =
             load::load_alongside(&others, source, &self.mmproj, &drafts.on(device), limits, log)?;
         let mut sampling = recommended::sampling(source, &model);
         self.settings.apply(&mut sampling);
-        let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.queue);
+        let engine = load::start(model, drafts, limits, device, log)?.with_queue(self.capacity.queue);
         let engine = template::replaced(engine, self.chat_template.as_deref());
         let replies = match engine.sequences() {
             1 => "one reply at a time".to_owned(),
@@ -203,7 +209,7 @@ impl Loads {
         };
         log.info(format_args!("{}, {replies}", summary::line(&engine)));
         template::report(&engine, log);
-        if self.count_experts {
+        if self.capacity.count_experts {
             engine.count_experts(true);
         }
         let (draft, engine) = (drafts.most(engine.model()), Arc::new(engine));
