@@ -10,6 +10,7 @@ use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::OnceLock;
 
 /// A human-readable error message.
 type Failure = String;
@@ -66,7 +67,8 @@ impl Nvrtc {
             true => format!("was not found ({tried} places were looked at)"),
             false => format!("cannot be used ({})", refused.join("; ")),
         };
-        let remedy = "install the CUDA toolkit 12 or newer, or `pip install nvidia-cuda-nvrtc`";
+        let package = if PACKAGES.get().is_some() { "\"gristmill[cuda]\"" } else { "nvidia-cuda-nvrtc" };
+        let remedy = format!("install the CUDA toolkit 12 or newer, or `pip install {package}`");
         Err(format!("the kernels' compiler, NVRTC, {found}; {remedy}"))
     }
 
@@ -198,6 +200,19 @@ fn beside(path: &Path, prefix: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The folders of NVRTC among Python packages: of CUDA 13, of CUDA 12, and of both on Windows.
+const PYTHON_FOLDERS: [&str; 4] =
+    ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu13/bin/x86_64", "nvidia/cuda_nvrtc/bin"];
+
+/// Folders of Python packages, in a process of Python.
+static PACKAGES: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Sets folders with Python packages, where NVRTC is searched too. An error then names the extra of the package
+/// `gristmill`. Later calls change nothing.
+pub fn search_python_packages(folders: Vec<PathBuf>) {
+    PACKAGES.get_or_init(|| folders);
+}
+
 /// Where NVRTC may be, the most likely first.
 fn candidates() -> Vec<PathBuf> {
     let names: &[&str] = match cfg!(windows) {
@@ -214,12 +229,10 @@ fn candidates() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/local/lib".into()];
     roots.extend(std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("lib")));
     roots.extend(std::env::var_os("HOME").map(|root| PathBuf::from(root).join(".local/lib")));
-    for python in roots.iter().flat_map(|root| beside(&root.join("any"), "python3")) {
-        for packages in ["site-packages", "dist-packages"] {
-            for package in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"] {
-                directories.push(python.join(packages).join(package));
-            }
-        }
+    let pythons = roots.iter().flat_map(|root| beside(&root.join("any"), "python3"));
+    let packages = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.join(packages)));
+    for packages in PACKAGES.get().into_iter().flatten().cloned().chain(packages) {
+        directories.extend(PYTHON_FOLDERS.map(|folder| packages.join(folder)));
     }
     for directory in directories.iter().filter(|directory| directory.is_dir()) {
         found.extend(names.iter().map(|name| directory.join(name)).filter(|path| path.exists()));
