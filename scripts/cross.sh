@@ -4,6 +4,7 @@
 #   scripts/cross.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
 #   scripts/cross.sh all      the same with the whole op suite, the kernels' unit tests and a model on Arm
 #   scripts/cross.sh check    type-check and lint the published crates for macOS on Arm and for Windows
+#   scripts/cross.sh unpack   only unpack the compiler (below), for `cargo xtask dist`
 #
 # An emulator shows that instructions are there and results right, never how fast they are. AVX2 and AVX-512 are not
 # emulated: they are tested on machines that have them.
@@ -192,6 +193,6 @@ WITH=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu)
 WITHOUT=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
 
 case ${1:-} in
-run | all | check) "$1" ;;
+run | all | check | unpack) "$1" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac

@@ -3,12 +3,14 @@
 #[cfg(test)]
 mod architecture;
 mod check;
+mod dist;
 mod imports;
 mod model;
 #[cfg(test)]
 mod mutations_of_ci;
 mod programs;
 mod prove;
+mod release;
 mod run;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +30,18 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask kernels [CAPABILITY FORMAT... [FILE...]]
            compile the CUDA kernels with NVRTC, for a default selection of architectures and formats or for the given
            ones; an unknown register spill is a failure
+       cargo xtask dist [--target TRIPLE]... [--only ARTIFACT]... [--no-build]
+           build the artifacts of a release into target/dist/VERSION: all, for these targets, or only these artifacts.
+           --no-build: package what was built. Installs its tools into target/tools, and as root on Debian by apt
+       cargo xtask dist list
+           print the targets and the artifacts
+       cargo xtask dist check
+           install each Linux artifact on a bare root of Debian, and run README's first command there; needs root and a
+           mirror of Debian
+       cargo xtask dist reproduce
+           build the artifacts of this machine in two folders; different bytes are a failure
+       cargo xtask release VERSION [--write]
+           print what a release would change: versions, the changelog and the citation; --write: change it, commit and tag
        cargo xtask prove [NAME [OPTIONS]]
            run one of the proofs below, or all; each writes its report to target/prove/NAME.md. All take hours
        cargo xtask prove kernels [--source NAME...]
@@ -83,6 +97,8 @@ fn main() -> ExitCode {
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["imports", words @ ..] => imports::imports(words),
+        ["dist", words @ ..] => dist::dist(words),
+        ["release", words @ ..] => release::release(words),
         ["kernels"] => prove::compile_few(),
         ["kernels", options @ ..] => prove::compile_only(options),
         ["prove", words @ ..] => prove::prove(words),

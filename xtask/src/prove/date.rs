@@ -11,7 +11,7 @@ pub(crate) fn date_and_commit() -> String {
 }
 
 /// Year-month-day, UTC.
-pub(super) fn date() -> String {
+pub(crate) fn date() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let (year, month, day) = civil((seconds / 86_400) as i64);
     format!("{year}-{month:02}-{day:02}")

@@ -22,6 +22,7 @@ mod settings;
 mod synthetic;
 mod templates;
 
+pub(crate) use date::date;
 pub(crate) use kernels::few as compile_few;
 pub(crate) use kernels::only as compile_only;
 
