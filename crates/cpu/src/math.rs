@@ -109,6 +109,10 @@ fn gated<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S::
             let silu = s.min(s.splat(limit), s.mul(gate, sigmoid(s, gate)));
             s.mul(silu, s.max(s.splat(-limit), s.min(s.splat(limit), up)))
         }
+        Activation::SquaredRelu => {
+            let relu = s.max(s.splat(0.0), up);
+            s.mul(relu, relu)
+        }
     }
 }
 

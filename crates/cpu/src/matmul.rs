@@ -17,7 +17,7 @@ use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Activation, GateUp, Matmul, Operation};
-use gristmill_kernels::weight::TensorShape;
+use gristmill_kernels::weight::{Role, TensorShape};
 use std::ops::Range;
 
 /// Minimum weight bytes per chunk: about 5 µs on one of two cores that share 49 GB/s.
@@ -184,7 +184,7 @@ impl Cpu {
         }
     }
 
-    /// [`Cpu::multiply`] for a gate and up pair; stores activation(gate, up).
+    /// [`Cpu::multiply`] for a gate and up pair; stores activation(gate, up). Without a gate, only up is multiplied.
     pub(crate) fn multiply_gated(
         &self,
         [gate, up]: [&Tiles; 2],
@@ -199,8 +199,10 @@ impl Cpu {
         let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
         for group in groups {
-            let columns = self.multiply_group(gate, expert, group, rows, bias.map(|[bias, _]| bias), gates);
-            self.multiply_group(up, expert, group, rows, bias.map(|[_, bias]| bias), ups);
+            if activation.role() == Role::GateUp {
+                self.multiply_group(gate, expert, group, rows, bias.map(|[bias, _]| bias), gates);
+            }
+            let columns = self.multiply_group(up, expert, group, rows, bias.map(|[_, bias]| bias), ups);
             activate(self.level, activation, gates, ups);
             for (t, values) in gates.iter().enumerate() {
                 store(t, columns.clone(), &values[..columns.len()]);

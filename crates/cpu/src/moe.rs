@@ -135,8 +135,8 @@ impl Cpu {
             let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));
             let groups = row_groups(cols.get(chunk).1);
             experts.with(expert, |tensors, matrix| {
-                // Two tensors, as their shapes.
-                let weights = [&tensors[0], &tensors[1]];
+                // One or two tensors, as their shapes.
+                let weights = [&tensors[0], &tensors[tensors.len() - 1]];
                 self.multiply_gated(weights, matrix, groups, &rows, bias, activation, &mut |t, columns, values| {
                     h.columns(t, columns).copy_from_slice(values);
                 });

@@ -34,7 +34,7 @@ pub(super) fn footprint(shape: &TensorShape, role: Role) -> Footprint {
     match role {
         Role::Table => Footprint { owned: 0, mapped: file },
         Role::Tied => Footprint { owned: tiles, mapped: file },
-        Role::Matrix | Role::GateUp => Footprint { owned: tiles, mapped: 0 },
+        Role::Matrix | Role::GateUp | Role::Up => Footprint { owned: tiles, mapped: 0 },
     }
 }
 
@@ -61,10 +61,11 @@ pub(super) fn shapes(op: &'static str, weight: &Weight) -> Result<Vec<TensorShap
     })
 }
 
-/// Gate and up of a weight's tensors or shapes.
+/// Gate and up of a weight's tensors or shapes; without a gate up in both places.
 pub(super) fn gate_and_up<'a, T>(op: &'static str, tensors: &'a [T]) -> Result<[&'a T; 2]> {
     match tensors {
         [gate, up] => Ok([gate, up]),
+        [up] => Ok([up, up]),
         tensors => Err(Error::Shape { op, what: "tensors of the weight", found: tensors.len(), expected: 2 }),
     }
 }

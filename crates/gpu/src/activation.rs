@@ -1,9 +1,9 @@
-//! The gated activation as kernels get it.
+//! The activation of an MLP as kernels get it.
 
 use gristmill_kernels::ops::Activation;
 
 shared_struct! {
-    /// A gated activation.
+    /// The activation of an MLP.
     #[derive(Debug)]
     pub struct ActivationParams as Activation {
         kind: u32,
@@ -26,6 +26,7 @@ impl From<Activation> for ActivationParams {
             Activation::GeGlu => (1, 0.0, 0.0),
             Activation::ClampedSwiGlu { alpha, limit } => (2, alpha, limit),
             Activation::LimitedSwiGlu { limit } => (3, 0.0, limit),
+            Activation::SquaredRelu => (4, 0.0, 0.0),
         };
         Self { kind, alpha, limit }
     }

@@ -4,6 +4,7 @@ use crate::Arg;
 use crate::activation::ActivationParams;
 use gristmill_kernels::ops::{Activation, Epilogue};
 use gristmill_kernels::tensor::ViewMut;
+use gristmill_kernels::weight::Role;
 
 /// A kernel's work on a product.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +15,22 @@ pub enum ProductEpilogue {
     Gate(Activation),
     /// y += scale · product.
     Add(f32),
+    /// y = activation(product), which has no gate.
+    Activate(Activation),
 }
 
 impl ProductEpilogue {
+    /// The activation of gate and up, or of up without a gate.
+    pub fn of_activation(activation: Activation) -> Self {
+        if activation.role() == Role::Up { Self::Activate(activation) } else { Self::Gate(activation) }
+    }
+
     /// Y as an argument.
     pub fn output<'a>(self, y: &'a ViewMut<f32>) -> Arg<'a> {
-        if let Self::Store = self { Arg::write(y) } else { Arg::change(y) }
+        match self {
+            Self::Store | Self::Activate(_) => Arg::write(y),
+            Self::Gate(_) | Self::Add(_) => Arg::change(y),
+        }
     }
 }
 
@@ -55,6 +66,7 @@ impl From<ProductEpilogue> for EpilogueParams {
             ProductEpilogue::Store => (0, 1.0, Activation::SwiGlu),
             ProductEpilogue::Gate(activation) => (1, 1.0, activation),
             ProductEpilogue::Add(scale) => (2, scale, Activation::SwiGlu),
+            ProductEpilogue::Activate(activation) => (3, 1.0, activation),
         };
         Self { kind, scale, activation: activation.into() }
     }

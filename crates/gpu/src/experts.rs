@@ -37,11 +37,12 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Res
     }
 }
 
-/// [`Experts`] in two launches, for few tokens.
+/// [`Experts`] in two launches, for few tokens. Without a gate, up is multiplied in the gate's place too: few tokens wait for
+/// memory, from which its rows are read once.
 fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
     let params = RouteParams::new(route)?;
-    let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
+    let ([gate, up], down) = (pair(OP, parts(OP, experts.gate_up)?)?, parts(OP, experts.down)?);
     let (Some(defines), [down]) = (route::lane_defines(&params, vendor.experts_per_lane()), down) else {
         return Ok(Fused::No);
     };
@@ -56,7 +57,7 @@ fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     let few = FewTokens { route: params, defines, top_k, logits, optional, chosen };
     let bias = |values, matrix| Some(Bias { values, first: 0, matrix });
 
-    let (h, gated) = gated_output::<V>(OP, experts.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;
+    let (h, gated) = gated_output::<V>(OP, gate.rows, scratch.h.reborrow(), Some(&mut *scratch.act))?;
     vendor.experts(
         &few,
         &Product {

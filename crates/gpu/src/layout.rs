@@ -148,10 +148,12 @@ pub fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [PlaneRows]> {
     w.storage::<GpuWeight>(op).map(|GpuWeight(parts)| &parts[..])
 }
 
-/// The two parts of a [`gristmill_kernels::weight::Role::GateUp`] weight.
-pub fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a PlaneRows; 2]> {
-    match parts(op, w)? {
+/// The two parts of a [`gristmill_kernels::weight::Role::GateUp`] weight; of a [`gristmill_kernels::weight::Role::Up`] the one
+/// part in both places.
+pub fn pair<'a>(op: &'static str, parts: &'a [PlaneRows]) -> Result<[&'a PlaneRows; 2]> {
+    match parts {
         [gate, up] => Ok([gate, up]),
+        [up] => Ok([up, up]),
         parts => Err(Error::Shape { op, what: "tensors of the weight", found: parts.len(), expected: 2 }),
     }
 }

@@ -89,20 +89,23 @@ fn multiply<V: Vendor>(
 /// [`GateUp`]; with activations [`gristmill_kernels::ops::GateUpAct`], and `h` may be left undefined.
 pub(crate) fn gate_up<V: Vendor>(vendor: &V, call: GateUp, act: Option<&mut Act>) -> Result<()> {
     let GateUp { weight, x, bias, activation, h } = call;
-    multiply_gated(vendor, GateUp::NAME, weight, x, RowSelection::All, bias, activation, h, act)
+    let gate_up = parts(GateUp::NAME, weight)?;
+    multiply_gated(vendor, GateUp::NAME, gate_up, x, RowSelection::All, bias, activation, h, act)
 }
 
 /// [`MoeGateUp`]; with activations [`gristmill_kernels::ops::MoeGateUpAct`], and `h` may be left undefined.
 pub fn moe_gate_up<V: Vendor>(vendor: &V, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
     let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
     let rows = RowSelection::Pairs { groups, pairs_per_row: top_k, order: PairOrder::ByPair };
-    multiply_gated(vendor, MoeGateUp::NAME, weight, x, rows, bias, activation, h, act)
+    let gate_up = parts(MoeGateUp::NAME, weight)?;
+    multiply_gated(vendor, MoeGateUp::NAME, gate_up, x, rows, bias, activation, h, act)
 }
 
-fn multiply_gated<V: Vendor>(
+/// The products of gate and up, or of up without a gate, with their activation, in H or as activations.
+pub fn multiply_gated<V: Vendor>(
     vendor: &V,
     op: &'static str,
-    w: &Weight,
+    gate_up: &[PlaneRows],
     x: &Act,
     rows: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
@@ -113,30 +116,37 @@ fn multiply_gated<V: Vendor>(
     if h.rows() == 0 {
         return Ok(());
     }
-    let ([gate, up], (h, act)) = (pair(op, w)?, gated_output::<V>(op, w, h, act)?);
-    let matrix = w.rows();
+    let [gate, up] = pair(op, gate_up)?;
+    let matrix = gate.rows;
+    let (h, act) = gated_output::<V>(op, matrix, h, act)?;
     let [gate_bias, up_bias] =
         bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
-    let epilogue = ProductEpilogue::Gate(activation);
+    let epilogue = ProductEpilogue::of_activation(activation);
     let biases = [gate_bias, up_bias];
-    let both = Product { up: Some(up), biases, epilogue, act, ..Product::new(op, gate, x, rows, &h) };
-    if gate.format == up.format {
-        // No block of activations belongs to two kernels, and none has padding.
-        let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.is_some_and(|act| act.only_bf16());
-        let rounded = whole && vendor.rounds_results(&both)?;
-        return vendor.multiply(&Product { rounded, ..both });
+    let second = (gate_up.len() > 1).then_some(up);
+    let both = Product { up: second, biases, epilogue, act, ..Product::new(op, gate, x, rows, &h) };
+    // No block of activations belongs to two kernels, and none has padding.
+    let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.is_some_and(|act| act.only_bf16());
+    let rounded = gate.format == up.format && whole && vendor.rounds_results(&both)?;
+    match second {
+        _ if rounded => return vendor.multiply(&Product { rounded, ..both }),
+        Some(_) if gate.format == up.format => return vendor.multiply(&both),
+        // Two formats are two products: the gates, then what they gate.
+        Some(_) => {
+            let stored = ProductEpilogue::Store;
+            let gates = Product { up: None, biases: [gate_bias, None], epilogue: stored, act: None, ..both };
+            vendor.multiply(&gates)?;
+            vendor.multiply(&Product { parts: from_ref(up), biases: [up_bias, None], epilogue, ..gates })?;
+        }
+        None => vendor.multiply(&Product { act: None, ..both })?,
     }
-    // Two formats are two products: the gates, then what they gate.
-    let gates = Product { up: None, biases: [gate_bias, None], epilogue: ProductEpilogue::Store, act: None, ..both };
-    vendor.multiply(&gates)?;
-    vendor.multiply(&Product { parts: from_ref(up), biases: [up_bias, None], epilogue, ..gates })?;
     act.map_or(Ok(()), |act| prepare_activations(vendor.device(), h.as_view(), act))
 }
 
 /// Where gated results go: H and activations; or activations in the place of H where these are floats alone.
 pub fn gated_output<'a, V: Vendor>(
     op: &'static str,
-    w: &Weight,
+    outputs: usize,
     h: ViewMut<'a, f32>,
     act: Option<&'a mut Act>,
 ) -> Result<(ViewMut<'a, f32>, Option<ActOutput<'a>>)> {
@@ -144,6 +154,6 @@ pub fn gated_output<'a, V: Vendor>(
     if V::ROUNDS_ACTIVATIONS {
         return Ok((h, Some(ActOutput::new(op, act)?)));
     }
-    let exact = act.storage_mut::<GpuAct>(op)?.exact.view_mut(h.rows(), w.rows())?;
+    let exact = act.storage_mut::<GpuAct>(op)?.exact.view_mut(h.rows(), outputs)?;
     Ok((exact, None))
 }

@@ -109,7 +109,7 @@ pub struct Product<'a> {
     pub epilogue: ProductEpilogue,
     /// Y. May be left undefined if `act` is given.
     pub y: &'a ViewMut<'a, f32>,
-    /// With a second weight: gets the results as activations.
+    /// With a second weight, or an activation without a gate: gets the results as activations.
     pub act: Option<ActOutput<'a>>,
     /// Memory with a row for each pair that a product of pairs may overwrite, to bring the rows of X into another order.
     pub spare: Option<&'a ViewMut<'a, f32>>,

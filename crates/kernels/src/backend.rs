@@ -296,7 +296,7 @@ impl Backend {
     }
 
     /// Brings weights into this backend's layout. [`Role::Matrix`] joins any number of tensors of equal `cols` and
-    /// `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`] one. A weight of role
+    /// `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Up`], [`Role::Table`] and [`Role::Tied`] one. A weight of role
     /// Tied serves wherever one of role Table or Matrix does.
     pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
         tensors.iter().try_for_each(TensorView::check)?;
@@ -348,6 +348,10 @@ pub(crate) fn joined(op: &'static str, tensors: &[TensorShape], role: Role) -> R
         Role::GateUp => {
             expect(op, "tensors of a gate and up pair", tensors.len(), 2)?;
             expect(op, "rows of the up tensor", tensors[1].rows, first.rows)?;
+            Ok((first.experts, first.rows, first.cols))
+        }
+        Role::Up => {
+            expect(op, "tensors of an up matrix", tensors.len(), 1)?;
             Ok((first.experts, first.rows, first.cols))
         }
         Role::Table | Role::Tied => {

@@ -111,7 +111,7 @@ impl<'a> Offload<'a> {
     }
 
     /// Prepares a weight of experts whose matrices are read when they are chosen. Memory keeps this number of experts, at least 1
-    /// and at most all: those that were used last. [`Role::Matrix`] and [`Role::GateUp`] are as in [`Backend::prepare`]. Products
+    /// and at most all: those that were used last. [`Role::Matrix`], [`Role::GateUp`] and [`Role::Up`] are as in [`Backend::prepare`]. Products
     /// have the same bits as with all experts in memory, and fail with [`Error::Read`] if one cannot be read. With an
     /// [`Offload::host`], the memory is the host's, where the CPU multiplies the experts: the weight is of [`Location::Host`].
     ///
@@ -119,8 +119,8 @@ impl<'a> Offload<'a> {
     /// Also [`Error::Range`] if the backend cannot read experts, or the role is another.
     pub fn prepare_streamed(&self, tensors: &[StreamedTensor], role: Role, slots: usize) -> Result<Weight> {
         let op = "prepare_streamed";
-        let is_product = matches!(role, Role::Matrix | Role::GateUp);
-        require(is_product, op, "role", format!("{role:?}"), "must be Matrix or GateUp")?;
+        let is_product = matches!(role, Role::Matrix | Role::GateUp | Role::Up);
+        require(is_product, op, "role", format!("{role:?}"), "must be Matrix, GateUp or Up")?;
         require(slots > 0, op, "slots", slots, "must not be 0")?;
         for StreamedTensor { name, shape, .. } in tensors {
             if !shape.cols.is_multiple_of(shape.format.block_len()) {

@@ -92,6 +92,8 @@ pub enum Role {
     Matrix,
     /// Two tensors of one shape, gate and up, for the fused SwiGLU operations.
     GateUp,
+    /// One tensor, up, in the place of gate and up, for activations without a gate.
+    Up,
     /// A table of which rows are looked up by id. Where memory is the host's it stays in the file, without a copy.
     Table,
     /// [`Role::Table`] and [`Role::Matrix`] at once: an embedding table that is the output head too.

@@ -45,7 +45,7 @@ impl<V: OffloadVendor> OffloadBackend<V> {
         let Some(slots) = slots_of(weight) else { return of_cpu };
         let of_device = self.gpu.wanted_by(slots, precision, reader);
         // The CPU gets the inputs of a layer's experts, and its rows have their own activations.
-        let is_posted = weight.role() == Role::GateUp && (!self.path.streams(rows, weight) || self.path.shares(rows));
+        let is_posted = weight.role() != Role::Matrix && (!self.path.streams(rows, weight) || self.path.shares(rows));
         if is_posted { Representations(of_cpu.0 | of_device.0) } else { of_device }
     }
 }

@@ -1,7 +1,7 @@
 //! What the host computes of a layer: the rows of the chosen experts.
 
 use crate::mailbox::{HIT, HostEnd, Request};
-use crate::slots::{HostExpert, LayerSlots};
+use crate::slots::{HostExpert, LayerSlots, of_parts};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Act, Int8Words, Precision};
 use gristmill_kernels::error::{Error, Result};
@@ -11,7 +11,7 @@ use gristmill_kernels::ops::{
     Activation, Experts, GroupByExpert, MoeGateUp, MoeGateUpAct, MoeMatmul, Operation, PrepareActivations,
 };
 use gristmill_kernels::tensor::{Buffer, zeroed};
-use gristmill_kernels::weight::Weight;
+use gristmill_kernels::weight::{Role, Weight};
 use std::mem::take;
 use std::sync::{Arc, Weak};
 
@@ -63,9 +63,10 @@ impl HostLayer {
     /// What its experts consist of.
     pub(super) fn expert<'a>(&'a self, [gate_up, down]: &'a [Arc<HostMatrices>; 2]) -> HostExpert<'a> {
         let bias = |bias: Option<&'a Buffer<f32>>, rows| bias.and_then(Buffer::as_host).map(|values| (values, rows));
-        let [gate, up] = self.gate_up_bias.as_ref().map_or([None; 2], |biases| biases.each_ref().map(Some));
         let (inner, hidden) = (gate_up.weight.rows(), down.weight.rows());
-        let biases = [bias(gate, inner), bias(up, inner), bias(self.down_bias.as_ref(), hidden)];
+        let of_gate_up = self.gate_up_bias.as_ref().map(|both| both.each_ref().map(|values| bias(Some(values), inner)));
+        let parts = if gate_up.weight.role() == Role::Up { 2 } else { 3 };
+        let biases = of_parts(parts, of_gate_up, bias(self.down_bias.as_ref(), hidden));
         HostExpert { gate_up, down, biases }
     }
 }

@@ -146,7 +146,7 @@ impl HostPath {
         device.synchronize()?;
         let layers = self.worker.iter().flat_map(|worker| worker.layers_of([gate_up, down]));
         layers.filter_map(|layer| layer.slots.as_ref().map(LayerSlots::clear)).collect::<Result<()>>()?;
-        let freed = parts.map(PlaneRows::free_early).into_iter().sum::<usize>() as u64;
+        let freed = parts.into_iter().map(PlaneRows::free_early).sum::<usize>() as u64;
         self.freed_bytes.fetch_add(freed, Ordering::Relaxed);
         Ok(freed)
     }

@@ -72,38 +72,36 @@ pub(crate) fn unit() -> Unit {
     Unit::new(FILE, &[])
 }
 
-/// How the parts of an expert are staged, in bytes: the tiles of gate, up and down, and their biases.
+/// How the parts of an expert are staged, in bytes: the tiles of gate, up and down, or of up and down, and their biases.
 #[derive(Debug)]
 pub(super) struct Staged {
-    /// A [`SlotMatrix`] for each of gate, up and down.
+    /// A [`SlotMatrix`] for each part.
     matrices: Region,
     /// Where the tiles start, and their bytes.
-    pub(super) tiles: [(usize, usize); 3],
+    pub(super) tiles: Vec<(usize, usize)>,
     /// Where the biases start; each has the matrix's rows.
-    pub(super) biases: [usize; 3],
+    pub(super) biases: Vec<usize>,
     /// In all.
     pub(super) bytes: usize,
 }
 
 impl Staged {
     /// For slots with these parts.
-    pub(super) fn new(gpu: &Arc<dyn Gpu>, parts: [&PlaneRows; 3]) -> Result<Self> {
-        let mut matrices = [bytemuck::Zeroable::zeroed(); 3];
-        let mut tiles = [(0, 0); 3];
-        let mut biases = [0; 3];
+    pub(super) fn new(gpu: &Arc<dyn Gpu>, parts: &[&PlaneRows]) -> Result<Self> {
+        let (mut matrices, mut tiles, mut biases) = (Vec::new(), Vec::new(), Vec::new());
         let mut end = 0;
-        for (i, part) in parts.into_iter().enumerate() {
+        for part in parts {
             let tile_bytes = TILE_ROWS * part.format.block_bytes();
             let bytes = part.rows.div_ceil(TILE_ROWS) * part.blocks() * tile_bytes;
-            tiles[i] = (end, bytes);
-            biases[i] = (end + bytes).next_multiple_of(ALIGNMENT);
-            end = (biases[i] + size_of::<f32>() * part.rows).next_multiple_of(ALIGNMENT);
+            let bias = (end + bytes).next_multiple_of(ALIGNMENT);
+            tiles.push((end, bytes));
+            biases.push(bias);
             // One kernel counts units by 32 bits.
             word(OP, "bytes of an expert's matrix", part.matrix_bytes())?;
             let (planes, plane) = planes(part.format, part.cols)?;
-            matrices[i] = SlotMatrix {
-                tiles: tiles[i].0 as u64,
-                bias: biases[i] as u64,
+            matrices.push(SlotMatrix {
+                tiles: end as u64,
+                bias: bias as u64,
                 rows: part.rows as u32,
                 blocks: part.blocks() as u32,
                 tile_bytes: tile_bytes as u32,
@@ -111,9 +109,10 @@ impl Staged {
                 planes,
                 padding: 0,
                 plane,
-            };
+            });
+            end = (bias + size_of::<f32>() * part.rows).next_multiple_of(ALIGNMENT);
         }
-        let memory = Region::new(gpu, size_of_val(&matrices), "the layout of experts")?;
+        let memory = Region::new(gpu, size_of_val(&matrices[..]), "the layout of experts")?;
         memory.write(0, bytemuck::cast_slice(&matrices))?;
         Ok(Self { matrices: memory, tiles, biases, bytes: end })
     }
@@ -143,9 +142,9 @@ pub(super) struct Placement<'a> {
     pub(super) staged: &'a Staged,
     /// Staging memory, and the first expert's first byte in it.
     pub(super) memory: (&'a Region, usize),
-    pub(super) parts: [&'a PlaneRows; 3],
-    /// Biases of the slots.
-    pub(super) biases: [Option<&'a Region>; 3],
+    pub(super) parts: Vec<&'a PlaneRows>,
+    /// Biases of the slots, one for each part.
+    pub(super) biases: Vec<Option<&'a Region>>,
     /// A slot for each expert.
     pub(super) slots: Range<usize>,
     /// The entry of the only expert in the table of a layer's slots.
@@ -169,19 +168,20 @@ impl Placement<'_> {
             entry.as_ref().map_or([PADDING; 2], |entry| [entry.expert as u32, entry.evicted as u32]);
         let (staged_bytes, slot) = (staged.bytes as u64, slots.start as u32);
         let params = PlaceParams { staged_bytes, expert, slot, evicted, padding: 0 };
-        let [gate, up, down] = parts.map(|part| part.matrices_arg(slots.clone(), Access::Write));
+        let matrix = |i: usize| parts.get(i).map_or(Arg::Null, |part| part.matrices_arg(slots.clone(), Access::Write));
         let bias = |i: usize| {
-            let row_bytes = size_of::<f32>() * parts[i].rows;
-            let offset = slots.start * row_bytes;
-            let bytes = slots.len() * row_bytes;
-            biases[i].map_or(Arg::Null, |region| Arg::Buffer { region, offset, bytes, access: Access::Write })
+            let (Some(part), Some(&Some(region))) = (parts.get(i), biases.get(i)) else { return Arg::Null };
+            let row_bytes = size_of::<f32>() * part.rows;
+            let (offset, bytes) = (slots.start * row_bytes, slots.len() * row_bytes);
+            Arg::Buffer { region, offset, bytes, access: Access::Write }
         };
         let &(region, offset) = memory;
         let memory = Arg::Buffer { region, offset, bytes: slots.len() * staged.bytes, access: Access::Read };
         let table = entry.as_ref().map_or(Arg::Null, |entry| Arg::region(entry.table, Access::Write));
         let matrices = Arg::region(&staged.matrices, Access::Read);
-        let args = [matrices, memory, gate, up, down, bias(0), bias(1), bias(2), table, Arg::params(&params)];
-        let grid = [BLOCKS, 3, word(OP, "experts of a copy", slots.len())?];
+        let params = Arg::params(&params);
+        let args = [matrices, memory, matrix(0), matrix(1), matrix(2), bias(0), bias(1), bias(2), table, params];
+        let grid = [BLOCKS, parts.len() as u32, word(OP, "experts of a copy", slots.len())?];
         let launch = Launch::new(Kernel::plain(FILE, "place_experts"), grid, THREADS, &args);
         gpu.launch(&Launch { overlap: false, ..launch })
     }

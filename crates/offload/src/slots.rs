@@ -50,7 +50,7 @@
 use crate::place::{PADDING, Placement, Staged, TableEntry};
 use crate::resident::Resident;
 use crate::weights::on_host;
-use gristmill_gpu::layout::{PlaneRows, pair, single};
+use gristmill_gpu::layout::{self, PlaneRows, single};
 use gristmill_gpu::{Access, Arg, Gpu, Region, region_of};
 use gristmill_kernels::Backend;
 use gristmill_kernels::error::{Error, Result};
@@ -99,7 +99,7 @@ impl LayerSlots {
         Ok(Some(Self {
             table,
             resident: Mutex::new(Resident::new(experts, filled)),
-            staged: Staged::new(gpu, parts)?,
+            staged: Staged::new(gpu, &parts)?,
             gate_up_bias,
             down_bias: weights.down_bias.map(bias).transpose()?,
         }))
@@ -145,14 +145,13 @@ impl LayerSlots {
         &self.staged
     }
 
-    /// Whether gate, up and down have biases.
-    pub(super) fn has_biases(&self) -> [bool; 3] {
-        let gate_up = self.gate_up_bias.is_some();
-        [gate_up, gate_up, self.down_bias.is_some()]
+    /// Whether each of this number of parts has a bias.
+    pub(super) fn has_biases(&self, parts: usize) -> Vec<bool> {
+        of_parts(parts, self.gate_up_bias.as_ref().map(|_| [true; 2]), self.down_bias.is_some())
     }
 
-    /// The matrices of gate, up and down in slots.
-    pub(super) fn parts<'a>(&self, [gate_up, down]: &'a [Arc<HostMatrices>; 2]) -> Result<[&'a PlaneRows; 3]> {
+    /// The matrices of gate, up and down, or of up and down, in slots.
+    pub(super) fn parts<'a>(&self, [gate_up, down]: &'a [Arc<HostMatrices>; 2]) -> Result<Vec<&'a PlaneRows>> {
         match [&gate_up.slots, &down.slots] {
             [Some(gate_up), Some(down)] => parts(gate_up, down),
             _ => Err(Error::ForeignLayout { op: OP, what: "a weight without slots" }),
@@ -193,12 +192,13 @@ impl LayerSlots {
     ) -> Result<bool> {
         let Some(replaced) = self.resident(|resident| resident.replace(expert)) else { return Ok(false) };
         let [Some(gate_up), Some(down)] = [&matrices[0].slots, &matrices[1].slots] else { return Ok(false) };
-        let [gate, up] = self.gate_up_bias.as_ref().map_or([None; 2], |biases| biases.each_ref().map(region_of));
+        let parts = parts(gate_up, down)?;
+        let gate_up_bias = self.gate_up_bias.as_ref().map(|biases| biases.each_ref().map(region_of));
         let placement = Placement {
             staged: &self.staged,
             memory: (memory, 0),
-            parts: parts(gate_up, down)?,
-            biases: [gate, up, self.down_bias.as_ref().and_then(region_of)],
+            biases: of_parts(parts.len(), gate_up_bias, self.down_bias.as_ref().and_then(region_of)),
+            parts,
             slots: replaced.slot..replaced.slot + 1,
             entry: Some(TableEntry { table: &self.table, expert, evicted: replaced.evicted }),
         };
@@ -211,12 +211,20 @@ impl LayerSlots {
 pub(super) struct HostExpert<'a> {
     pub(super) gate_up: &'a HostMatrices,
     pub(super) down: &'a HostMatrices,
-    /// Biases of gate, up and down with the rows of one expert.
-    pub(super) biases: [Option<(&'a [f32], usize)>; 3],
+    /// Biases of each part with the rows of one expert.
+    pub(super) biases: Vec<Option<(&'a [f32], usize)>>,
 }
 
-/// The matrices of gate, up and down in slots.
-pub(super) fn parts<'a>(gate_up: &'a Weight, down: &'a Weight) -> Result<[&'a PlaneRows; 3]> {
-    let [gate, up] = pair(OP, gate_up)?;
-    Ok([gate, up, single(OP, down)?])
+/// The matrices of gate, up and down, or of up and down, in slots.
+pub(super) fn parts<'a>(gate_up: &'a Weight, down: &'a Weight) -> Result<Vec<&'a PlaneRows>> {
+    Ok(layout::parts(OP, gate_up)?.iter().chain([single(OP, down)?]).collect())
+}
+
+/// What the parts of an expert have, in their order; without a gate there are two parts.
+pub(super) fn of_parts<T: Default>(parts: usize, gate_up: Option<[T; 2]>, down: T) -> Vec<T> {
+    let absent = (1..parts).map(|_| T::default());
+    match gate_up {
+        Some(both) => both.into_iter().chain([down]).collect(),
+        None => absent.chain([down]).collect(),
+    }
 }

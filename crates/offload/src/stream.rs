@@ -10,13 +10,10 @@ use crate::copier::Copier;
 use crate::options::HostExperts;
 use crate::place::{Placement, RingTiles};
 use crate::slots::LayerSlots;
-use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::matmul::gated_output;
+use gristmill_gpu::matmul;
 use gristmill_gpu::product::{Bias, PairOrder, Product, RowSelection};
-use gristmill_gpu::storage::ActOutput;
 use gristmill_gpu::{Device, Region, Vendor, region_of};
-use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::offload::HostMatrices;
 use gristmill_kernels::ops::{Checked, Experts, Operation};
@@ -58,9 +55,9 @@ struct CopyGroups {
 /// Groups of experts in the device's layout.
 #[derive(Debug)]
 struct Ring {
-    /// Gate, up and down.
-    parts: [PlaneRows; 3],
-    biases: [Buffer<f32>; 3],
+    /// Gate, up and down, or up and down.
+    parts: Vec<PlaneRows>,
+    biases: Vec<Buffer<f32>>,
 }
 
 impl CopyGroups {
@@ -251,17 +248,16 @@ impl Stream {
         let gpu = device.gpu();
         let size = groups.size * ring_groups.max(1);
         let like = groups.slots().ok_or_else(gone)?.parts(&groups.matrices)?;
-        let found = self.rings.iter().position(|ring| ring.experts() >= size && ring.is_like(like));
+        let found = self.rings.iter().position(|ring| ring.experts() >= size && ring.is_like(&like));
         let ring = match found {
             Some(ring) => ring,
             None => {
-                let [gate, up, down] = like.map(|part| part.empty(device, size));
-                let bias = |part: &PlaneRows| -> Result<Buffer<f32>> {
+                let parts = like.iter().map(|part| part.empty(device, size)).collect::<Result<_>>()?;
+                let bias = |part: &&PlaneRows| -> Result<Buffer<f32>> {
                     let bytes = size * part.rows * size_of::<f32>();
                     Ok(Buffer::on_device(Box::new(Region::new(gpu, bytes, "biases of experts")?)))
                 };
-                let [gate_bias, up_bias, down_bias] = like.map(bias);
-                self.rings.push(Ring { parts: [gate?, up?, down?], biases: [gate_bias?, up_bias?, down_bias?] });
+                self.rings.push(Ring { parts, biases: like.iter().map(bias).collect::<Result<_>>()? });
                 self.rings.len() - 1
             }
         };
@@ -296,11 +292,11 @@ impl Stream {
 }
 
 impl Ring {
-    fn is_like(&self, parts: [&PlaneRows; 3]) -> bool {
-        let same = |(own, other): (&PlaneRows, &PlaneRows)| {
+    fn is_like(&self, parts: &[&PlaneRows]) -> bool {
+        let same = |(own, other): (&PlaneRows, &&PlaneRows)| {
             (own.format, own.rows, own.cols) == (other.format, other.rows, other.cols)
         };
-        self.parts.iter().zip(parts).all(same)
+        self.parts.len() == parts.len() && self.parts.iter().zip(parts).all(same)
     }
 
     /// Experts that fit.
@@ -310,13 +306,13 @@ impl Ring {
 
     /// Moves a group of `count` experts from staging memory into the ring, which has `filled` experts.
     fn place(&self, device: &Device, slots: &LayerSlots, count: usize, filled: usize, area: &Region) -> Result<()> {
-        let with_bias = slots.has_biases();
-        let bias = |i: usize| region_of(&self.biases[i]).filter(|_| with_bias[i]);
+        let with_bias = slots.has_biases(self.parts.len());
+        let bias = |(values, has_bias)| if has_bias { region_of(values) } else { None };
         let placement = Placement {
             staged: slots.staged(),
             memory: (area, 0),
-            parts: self.parts.each_ref(),
-            biases: [bias(0), bias(1), bias(2)],
+            parts: self.parts.iter().collect(),
+            biases: self.biases.iter().zip(with_bias).map(bias).collect(),
             slots: filled..filled + count,
             entry: None,
         };
@@ -326,27 +322,21 @@ impl Ring {
     /// The products of the tiles in the call's groups, whose experts are places in the ring.
     fn multiply<V: Vendor>(&self, vendor: &V, call: &mut Checked<Experts>) -> Result<()> {
         let Experts { route, weights, x, scratch, .. } = &mut **call;
-        let [gate, up, down] = &self.parts;
-        let bias = |i: usize, matrix| Some(Bias { values: &self.biases[i], first: 0, matrix });
-        let groups = &*scratch.groups;
-        let (h, act) = gated_output::<V>(OP, weights.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;
-        let rows = RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k, order: PairOrder::ByPair };
-        let both = Product {
-            up: Some(up),
-            biases: match weights.gate_up_bias {
-                Some(_) => [bias(0, gate.rows), bias(1, up.rows)],
-                None => [None; 2],
-            },
-            epilogue: ProductEpilogue::Gate(weights.activation),
-            act,
-            ..Product::new(OP, gate, x, rows, &h)
+        let (Some((down, gate_up)), Some((down_bias, biases))) = (self.parts.split_last(), self.biases.split_last())
+        else {
+            return Err(Error::ForeignLayout { op: OP, what: "a weight in slots" });
         };
-        let whole = gate.rows.is_multiple_of(ACT_BLOCK) && act.as_ref().is_some_and(ActOutput::only_bf16);
-        let rounded = whole && vendor.rounds_results(&both)?;
-        vendor.multiply(&Product { rounded, ..both })?;
+        let groups = &*scratch.groups;
+        let rows = RowSelection::Pairs { groups, pairs_per_row: route.routing.top_k, order: PairOrder::ByPair };
+        let bias = match (weights.gate_up_bias, biases) {
+            (Some(_), [gate, up]) => Some([gate, up]),
+            _ => None,
+        };
+        let (h, act) = (scratch.h.reborrow(), Some(&mut *scratch.act));
+        matmul::multiply_gated(vendor, OP, gate_up, x, rows, bias, weights.activation, h, act)?;
         let rows = RowSelection::Pairs { groups, pairs_per_row: 1, order: PairOrder::ByPair };
         let product = Product::new(OP, down, scratch.act, rows, &scratch.out);
-        let down_bias = weights.down_bias.and_then(|_| bias(2, down.rows));
+        let down_bias = weights.down_bias.map(|_| Bias { values: down_bias, first: 0, matrix: down.rows });
         vendor.multiply(&Product { biases: [down_bias, None], ..product })
     }
 }

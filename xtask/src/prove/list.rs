@@ -345,6 +345,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.min(s.splat(limit), s.mul(gate, sigmoid(s, gate)))" => "s.mul(s.min(s.splat(limit), gate), sigmoid(s, gate))",
         "s.mul(silu, s.max(s.splat(-limit), s.min(s.splat(limit), up)))" => "s.mul(silu, s.min(s.splat(limit), up))",
         "s.add(up, s.splat(1.0))" => "up",
+        "s.mul(relu, relu)" => "relu",
     }
     gate_up in "cpu/src/matmul.rs" by [gate_up] {
         "bias.map(|[bias, _]| bias), gates" => "bias.map(|[_, bias]| bias), gates",

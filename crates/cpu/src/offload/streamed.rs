@@ -110,7 +110,7 @@ impl Streamed {
         Ok(Arc::new(Self {
             tensors: tensors.to_vec(),
             slots,
-            counts_choices: role == Role::GateUp,
+            counts_choices: role != Role::Matrix,
             turn: Mutex::new(()),
             state: Mutex::new(state),
             arrived: Condvar::new(),

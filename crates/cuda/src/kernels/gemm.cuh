@@ -59,10 +59,12 @@ typedef u16 Result;
 typedef float Result;
 #endif
 DEV void store_result(Epilogue how, float* y, float result) { apply_epilogue(how, y, result); }
-DEV void store_result(Epilogue, u16* y, float result) { *y = float_to_bf16(result); }
+DEV void store_result(Epilogue how, u16* y, float result) {
+    *y = float_to_bf16(how.kind == ACTIVATE ? activate(how.activation, 0.0f, result) : result);
+}
 
-// At which place of a row of Y an output is.
-DEV u32 place_of(u32 output) { return ROUNDED && GATED ? bf16_place(output) : output; }
+// At which place of a row of Y an output is. Rounded results of an activation are activations.
+DEV u32 place_of(u32 kind, u32 output) { return ROUNDED && (GATED || kind == ACTIVATE) ? bf16_place(output) : output; }
 
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
 typedef Row LaneRows[FRAGMENTS][2];
@@ -148,7 +150,7 @@ DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32
             u32 token = j / 2 * 8 + 2 * (here.lane() % 4) + j % 2;
             if (token >= count) continue;
             u32 to = y_of[token];
-            Result* at = y + (to & ~NO_ROW) * p.y_stride + place_of(output);
+            Result* at = y + (to & ~NO_ROW) * p.y_stride + place_of(how.kind, output);
             store_result(how, at, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
         }
     };

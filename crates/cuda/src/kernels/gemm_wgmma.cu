@@ -304,7 +304,7 @@ DEV void write(const Item& item, const Sums<N>& sums, const u32* y_of, const flo
                     // Sum 2h + i % 2 of eight rows of X; of two weights, h = 1 is the second's.
                     const float* own = sums.of[m] + i / 2 * 4 + i % 2;
                     if (output[m][h] >= p.outputs) continue;
-                    store(row + place_of(output[m][h]), to & NO_ROW, fmaf(own[2 * h], Weights::SUM_UNIT, add[m][h]),
+                    store(row + place_of(EPILOGUE, output[m][h]), to & NO_ROW, fmaf(own[2 * h], Weights::SUM_UNIT, add[m][h]),
                           fmaf(own[2], Weights::SUM_UNIT, up_add[m]));
                 }
             }

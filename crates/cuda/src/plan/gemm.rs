@@ -28,8 +28,11 @@ const MOST_SHARED_ROWS: usize = 65_535;
 /// Bytes that the shares of a product may take.
 const MOST_SHARE_BYTES: usize = 16 << 20;
 
-/// Kinds of epilogues with the kinds of their activations: of gate and up, or stored; gates that Y has; sums.
-const ALL_KINDS: [[u32; 2]; 9] = [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1], [1, 2], [1, 3], [2, 0]];
+/// Kinds of epilogues with the kinds of their activations: of gate and up, or stored; gates that Y has; sums; without a gate.
+const ALL_KINDS: [[u32; 2]; 10] = [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1], [1, 2], [1, 3], [2, 0], [3, 4]];
+
+/// The same of rounded results of one weight: stored, and without a gate.
+const ROUNDED_KINDS: [[u32; 2]; 2] = [ALL_KINDS[0], ALL_KINDS[9]];
 
 /// A variant of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,13 +100,18 @@ pub(super) fn units(thresholds: &Thresholds) -> impl Iterator<Item = Unit> {
             (Variant::Gated, true),
             (Variant::Plain, true),
         ];
-        // Only outputs of experts are rounded without gates.
-        let used = variants.into_iter().filter(move |it| *it != (Variant::Plain, true) || cut.is_for_experts());
-        used.flat_map(move |(variant, is_rounded)| {
-            let plan = move |&kinds: &[u32; 2]| GemmPlan { cut, shares: 1, gathers: false, variant, is_rounded, kinds };
-            compiled_kinds(cut.family, variant, is_rounded).iter().map(plan)
-        })
-        .map(move |plan| plan.unit(format))
+        variants
+            .into_iter()
+            .flat_map(move |(variant, is_rounded)| {
+                let plan =
+                    move |&kinds: &[u32; 2]| GemmPlan { cut, shares: 1, gathers: false, variant, is_rounded, kinds };
+                let kinds = compiled_kinds(cut.family, variant, is_rounded);
+                // Only outputs of experts are rounded without an activation.
+                let stored = (variant, is_rounded) == (Variant::Plain, true) && !cut.is_for_experts();
+                let skipped = usize::from(stored && cut.family == Family::Wgmma);
+                kinds[skipped..].iter().map(plan)
+            })
+            .map(move |plan| plan.unit(format))
     })
 }
 
@@ -113,7 +121,8 @@ fn compiled_kinds(family: Family, variant: Variant, is_rounded: bool) -> &'stati
         _ if family == Family::Mma => &ALL_KINDS[..1],
         Variant::Gated => &ALL_KINDS[..4],
         Variant::Plain if !is_rounded => &ALL_KINDS,
-        Variant::Plain | Variant::SharedColumns => &ALL_KINDS[..1],
+        Variant::Plain => &ROUNDED_KINDS,
+        Variant::SharedColumns => &ALL_KINDS[..1],
     }
 }
 
@@ -137,7 +146,7 @@ impl GemmPlan {
         };
         let kinds = match (variant, EpilogueParams::from(shape.epilogue).kinds()) {
             (Variant::Gated, [_, activation]) => [0, activation],
-            (Variant::Plain, kinds) if !shape.is_rounded => kinds,
+            (Variant::Plain, kinds) if !shape.is_rounded || ROUNDED_KINDS.contains(&kinds) => kinds,
             (Variant::Plain | Variant::SharedColumns, _) => [0, 0],
         };
         // Rows that lie apart are a copy each, which limits tiles of many.
@@ -196,7 +205,7 @@ fn cost(cut: &Cut, card: &Card, shape: &Shape, shares: usize) -> usize {
 
 /// The most blocks that can share the columns of a tile.
 fn most_shares(cut: &Cut, shape: &Shape) -> usize {
-    let can_share = shape.is_dense() && !shape.is_gated;
+    let can_share = shape.is_dense() && !shape.is_gated && !shape.is_rounded;
     let most = if can_share { MOST_SHARES.min(rounds(cut, shape)) } else { 1 };
     let fits = |shares: &usize| share_bytes(shape.problem.rows, shape.outputs, *shares).is_some();
     (1..=most).rev().find(fits).unwrap_or(1)

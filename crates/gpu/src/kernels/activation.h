@@ -1,8 +1,8 @@
-// The gated activation of an MLP: see `Activation` in `ops.rs`.
+// The activation of an MLP: see `Activation` in `ops.rs`.
 #pragma once
 #include "device.h"
 
-enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU, LIMITED_SWIGLU };
+enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU, LIMITED_SWIGLU, SQUARED_RELU };
 
 #include "Activation"
 
@@ -47,7 +47,12 @@ DEV float softplus(float x) {
     return fmaxf(x, 0.0f) + 2.0f * fmaf(sum * square, s, s);
 }
 
+// Without a gate, `gate` is not used.
 DEV float activate(Activation activation, float gate, float up) {
+    if (activation.kind == SQUARED_RELU) {
+        up = up < 0.0f ? 0.0f : up;
+        return up * up;
+    }
     if (activation.kind == SWIGLU) return gate * sigmoid(gate) * up;
     if (activation.kind == GEGLU) return gelu(gate) * up;
     // Comparisons, not fminf: a NaN stays one.

@@ -9,6 +9,8 @@ enum EpilogueKind {
     GATE,
     // Y grows by `scale` times the product.
     ADD,
+    // Y is the activation of the product, which has no gate.
+    ACTIVATE,
 };
 
 #include "Epilogue"
@@ -18,6 +20,8 @@ DEV void apply_epilogue(Epilogue how, GLOBAL float* y, float product) {
         *y = product;
     } else if (how.kind == ADD) {
         *y = fmaf(how.scale, product, *y);
+    } else if (how.kind == ACTIVATE) {
+        *y = activate(how.activation, 0.0f, product);
     } else {
         *y = activate(how.activation, *y, product);
     }

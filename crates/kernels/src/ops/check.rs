@@ -73,6 +73,7 @@ pub(super) fn role(op: &'static str, weight: &Weight, role: Role) -> Result<()> 
     let rule = match role {
         Role::Matrix => "prepare it as Role::Matrix",
         Role::GateUp => "prepare it as Role::GateUp",
+        Role::Up => "prepare it as Role::Up",
         Role::Table => "prepare it as Role::Table",
         Role::Tied => "prepare it as Role::Tied",
     };

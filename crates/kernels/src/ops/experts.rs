@@ -13,11 +13,11 @@ use crate::weight::{Role, Weight};
 /// The matrices of a layer's experts.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertWeights<'a> {
-    /// Gate and up, a [`Role::GateUp`] weight: inner × hidden per matrix.
+    /// Gate and up, a weight of the activation's role ([`Activation::role`]): inner × hidden per matrix.
     pub gate_up: &'a Weight,
     /// Down: hidden × inner.
     pub down: &'a Weight,
-    /// The gated activation between the products.
+    /// The activation between the products.
     pub activation: Activation,
     /// Biases of gate and up, E × inner per bias.
     pub gate_up_bias: Option<[&'a Buffer<f32>; 2]>,
@@ -77,10 +77,10 @@ fn grouped(
 }
 
 /// `H[p]` (T·k × N) = `activation(gate[id of pair p] · x + bias[id], up[id] · x + bias[id])`. Rows of padding pairs are
-/// zeroed.
+/// zeroed. Without a gate, it is `activation(up[id of pair p] · x)`.
 #[derive(Debug)]
 pub struct MoeGateUp<'a> {
-    /// Gate and up, a [`Role::GateUp`] weight: E × N × K per matrix.
+    /// Gate and up, a weight of the activation's role ([`Activation::role`]): E × N × K per matrix.
     pub weight: &'a Weight,
     /// One row per token (T).
     pub x: &'a Act,
@@ -90,7 +90,7 @@ pub struct MoeGateUp<'a> {
     pub top_k: usize,
     /// Biases of gate and up, E × N per bias.
     pub bias: Option<[&'a Buffer<f32>; 2]>,
-    /// The gated activation.
+    /// The activation.
     pub activation: Activation,
     /// T·k × N.
     pub h: ViewMut<'a, f32>,
@@ -106,11 +106,11 @@ impl<'a> MoeGateUp<'a> {
 impl Check for MoeGateUp<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { weight, x, groups, top_k, bias, activation, h } = self;
-        let tokens = grouped(Self::NAME, device, weight, Role::GateUp, x, groups, *top_k, h)?;
+        let tokens = grouped(Self::NAME, device, weight, activation.role(), x, groups, *top_k, h)?;
         expect(Self::NAME, "rows of the activations", x.rows(), tokens)?;
         let len = elements("bias", &[weight.experts(), weight.rows()])?;
         vectors(Self::NAME, "length of a bias", device, bias.iter().flatten().copied(), len)?;
-        activation.check(Self::NAME)
+        activation.check(Self::NAME, bias.is_some())
     }
 }
 
@@ -198,7 +198,7 @@ impl Check for Experts<'_> {
         let (tokens, experts) = (route.logits.rows(), route.logits.cols());
         on_device(OP, device, &[gate_up.device(), down.device(), x.device(), groups.device()])?;
         on_device(OP, device, &[h.device(), out.device(), y.device()])?;
-        role(OP, gate_up, Role::GateUp)?;
+        role(OP, gate_up, activation.role())?;
         role(OP, down, Role::Matrix)?;
         if tokens > 0 {
             expect(OP, "experts of the groups", groups.experts(), experts)?;
@@ -213,7 +213,7 @@ impl Check for Experts<'_> {
         shape(OP, gated, h, pairs, gate_up.rows())?;
         shape(OP, ["rows of the experts' outputs", "columns of the experts' outputs"], out, pairs, down.rows())?;
         shape(OP, OUTPUT, y, tokens, down.rows())?;
-        activation.check(OP)?;
+        activation.check(OP, gate_up_bias.is_some())?;
         epilogue.check(OP)?;
         let len = elements("bias", &[gate_up.experts(), gate_up.rows()])?;
         vectors(OP, "length of a bias", device, gate_up_bias.iter().flatten().copied(), len)?;

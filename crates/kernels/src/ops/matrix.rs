@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
-/// The gated activation of an MLP.
+/// The activation of an MLP: of gate and up, or of up without a gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// silu(gate) · up.
@@ -26,11 +26,24 @@ pub enum Activation {
         /// Clamp limit.
         limit: f32,
     },
+    /// max(up, 0)², without a gate: the weight is a [`Role::Up`], and has no biases (Nemotron).
+    SquaredRelu,
 }
 
 impl Activation {
-    pub(super) fn check(self, op: &'static str) -> Result<()> {
+    /// The role of the weight whose products it is applied to.
+    pub fn role(self) -> Role {
+        match self {
+            Self::SquaredRelu => Role::Up,
+            Self::SwiGlu | Self::GeGlu | Self::ClampedSwiGlu { .. } | Self::LimitedSwiGlu { .. } => Role::GateUp,
+        }
+    }
+
+    pub(super) fn check(self, op: &'static str, has_biases: bool) -> Result<()> {
         let limit = match self {
+            Self::SquaredRelu => {
+                return require(!has_biases, op, "biases", "biases", "an activation without a gate has none");
+            }
             Self::SwiGlu | Self::GeGlu => return Ok(()),
             Self::ClampedSwiGlu { alpha, limit } => {
                 require(alpha.is_finite(), op, "alpha", alpha, "must be finite")?;
@@ -166,16 +179,16 @@ pub(super) fn product(
     if y.rows() == 0 { Ok(()) } else { expect(op, OUTPUT[1], outputs, weight.rows()) }
 }
 
-/// H (T × N) = activation(gate · x + bias, up · x + bias).
+/// H (T × N) = activation(gate · x + bias, up · x + bias), or activation(up · x).
 #[derive(Debug)]
 pub struct GateUp<'a> {
-    /// Gate and up, a dense [`Role::GateUp`] weight: N × K per matrix.
+    /// Gate and up, a dense weight of the activation's role ([`Activation::role`]): N × K per matrix.
     pub weight: &'a Weight,
     /// T × K.
     pub x: &'a Act,
     /// Biases of gate and up, N per bias.
     pub bias: Option<[&'a Buffer<f32>; 2]>,
-    /// The gated activation.
+    /// The activation.
     pub activation: Activation,
     /// T × N.
     pub h: ViewMut<'a, f32>,
@@ -191,11 +204,11 @@ impl<'a> GateUp<'a> {
 impl Check for GateUp<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { weight, x, bias, activation, h } = self;
-        product(Self::NAME, device, weight, Role::GateUp, [x.cols(), h.cols()], h)?;
+        product(Self::NAME, device, weight, activation.role(), [x.cols(), h.cols()], h)?;
         on_device(Self::NAME, device, &[x.device()])?;
         expect(Self::NAME, OUTPUT[0], h.rows(), x.rows())?;
         vectors(Self::NAME, "length of a bias", device, bias.iter().flatten().copied(), weight.rows())?;
-        activation.check(Self::NAME)
+        activation.check(Self::NAME, bias.is_some())
     }
 }
 

@@ -12,10 +12,11 @@ pub(super) fn tensors<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Tensor
     w.storage::<Vec<TensorView>>(op).map(|tensors| &tensors[..])
 }
 
-/// The two tensors of a gate and up weight.
+/// The two tensors of a gate and up weight; without a gate up in both places.
 pub(super) fn gate_and_up<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a TensorView; 2]> {
     match tensors(op, w)? {
         [gate, up] => Ok([gate, up]),
+        [up] => Ok([up, up]),
         tensors => Err(Error::Shape { op, what: "tensors of the weight", found: tensors.len(), expected: 2 }),
     }
 }
@@ -191,5 +192,6 @@ pub(super) fn activate(activation: Activation, gate: f64, up: f64) -> f64 {
             let silu = gate * sigmoid(gate);
             (if silu > limit { limit } else { silu }) * up.clamp(-limit, limit)
         }
+        Activation::SquaredRelu => (if up < 0.0 { 0.0 } else { up }).powi(2),
     }
 }

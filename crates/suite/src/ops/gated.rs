@@ -8,11 +8,12 @@ use crate::suite::PRODUCT;
 use crate::weights::tensor;
 use gristmill_kernels::weight::Role;
 
-const ACTIVATIONS: [Activation; 4] = [
+const ACTIVATIONS: [Activation; 5] = [
     Activation::SwiGlu,
     Activation::GeGlu,
     Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 },
     Activation::LimitedSwiGlu { limit: 0.75 },
+    Activation::SquaredRelu,
 ];
 
 /// Outputs are products of two numbers of about the inputs' mean square, one of them halved by its activation, or
@@ -53,15 +54,28 @@ pub(super) fn is_smooth(activation: Activation) -> bool {
     !matches!(activation, Activation::ClampedSwiGlu { .. } | Activation::LimitedSwiGlu { .. })
 }
 
-fn pair(suite: &Suite, rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
+/// Gate and up, or up where the activation has no gate.
+fn gate_and_up(
+    suite: &Suite,
+    rng: &mut Rng,
+    activation: Activation,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+) -> Vec<TensorView> {
     // Mostly one format, as files have it, and sometimes two.
     let gate = rng.pick(suite.formats());
     let up = if rng.chance(0.3) { rng.pick(suite.formats()) } else { gate };
-    vec![tensor(rng, gate, experts, rows, cols), tensor(rng, up, experts, rows, cols)]
+    let formats = if activation.role() == Role::Up { vec![up] } else { vec![gate, up] };
+    formats.into_iter().map(|format| tensor(rng, format, experts, rows, cols)).collect()
 }
 
-fn biases(rng: &mut Rng, count: usize) -> Option<[Vec<f32>; 2]> {
-    rng.chance(0.5).then(|| [rng.normals(count), rng.normals(count)])
+fn names(tensors: &[TensorView]) -> String {
+    tensors.iter().map(|tensor| &tensor.name[..]).collect::<Vec<_>>().join(" ")
+}
+
+fn biases(rng: &mut Rng, activation: Activation, count: usize) -> Option<[Vec<f32>; 2]> {
+    (activation.role() == Role::GateUp && rng.chance(0.5)).then(|| [rng.normals(count), rng.normals(count)])
 }
 
 /// [`GateUp`].
@@ -72,14 +86,14 @@ pub fn dense(suite: &Suite) {
             for (i, &tokens) in suite.some("gate_up", TOKENS.iter().enumerate()) {
                 let rows = if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) };
                 let cols = 256;
-                let tensors = pair(suite, rng, 1, rows, cols);
+                let tensors = gate_and_up(suite, rng, activation, 1, rows, cols);
                 let mut x = rng.normals(tokens * cols);
-                let bias = biases(rng, rows);
+                let bias = biases(rng, activation, rows);
                 if is_smooth(activation) {
                     sometimes_huge(rng, &mut x);
                 }
                 let run = |b: &Backend, first: usize, count: usize| {
-                    let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+                    let weight = b.prepare(&tensors, activation.role()).expect("prepare");
                     let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
                     let mut h = Guarded::poisoned(b, count, rows, Guard::ODD);
                     let bias = bias.as_ref().map(|both| both.each_ref());
@@ -87,7 +101,7 @@ pub fn dense(suite: &Suite) {
                     b.run(GateUp { weight: &weight, x: &act, bias, activation, h: h.view_mut() }).expect("gate_up");
                     Output::from(h.read(b))
                 };
-                let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
+                let case = format!("{} · {tokens}, {activation:?}", names(&tensors));
                 let kind = kind(["gate_up exact", "gate_up bf16", "gate_up int8"], &tensors, precision);
                 let tolerance = product(bound(&tensors, precision, &x), activation, &x);
                 let whole = suite.check(kind, &case, tolerance, &|b| run(b, 0, tokens));
@@ -120,15 +134,15 @@ pub fn act(suite: &Suite) {
         // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
         let (inner, format) =
             rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
-        let tensors = pair(suite, rng, 1, inner, 256);
+        let tensors = gate_and_up(suite, rng, activation, 1, inner, 256);
         let down = [tensor(rng, format, 1, 40, inner)];
         let mut x = rng.normals(tokens * 256);
-        let bias = biases(rng, inner);
+        let bias = biases(rng, activation, inner);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
         let run = |b: &Backend| {
-            let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+            let weight = b.prepare(&tensors, activation.role()).expect("prepare");
             let down = b.prepare(&down, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
@@ -144,7 +158,7 @@ pub fn act(suite: &Suite) {
             b.run(Matmul::new(&down, &act, y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
-        let names = [&tensors[0].name, &tensors[1].name, &down[0].name];
+        let names = [names(&tensors), names(&down)];
         let case = format!("{names:?} · {tokens}, {activation:?}, readers named: {named}");
         // The gated activations are far from normal: a few of 32 are large.
         let normals = rng.normals(64 * inner);
@@ -163,14 +177,14 @@ pub fn experts(suite: &Suite) {
         let activation = rng.pick(&ACTIVATIONS);
         let rows = rng.between(1, 40);
         let cols = 256;
-        let tensors = pair(suite, rng, assignment.experts, rows, cols);
+        let tensors = gate_and_up(suite, rng, activation, assignment.experts, rows, cols);
         let mut x = rng.normals(assignment.tokens * cols);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
-        let bias = biases(rng, assignment.experts * rows);
+        let bias = biases(rng, activation, assignment.experts * rows);
         let run = |b: &Backend| {
-            let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+            let weight = b.prepare(&tensors, activation.role()).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
             let mut h = Guarded::poisoned(b, assignment.pairs(), rows, Guard::ODD);
@@ -188,7 +202,7 @@ pub fn experts(suite: &Suite) {
             .expect("moe_gate_up");
             Output::from(h.read(b))
         };
-        let case = format!("{} {}, {assignment}, {activation:?}", tensors[0].name, tensors[1].name);
+        let case = format!("{}, {assignment}, {activation:?}", names(&tensors));
         let kind = kind(["moe_gate_up exact", "moe_gate_up bf16", "moe_gate_up int8"], &tensors, precision);
         let got = suite.check(kind, &case, product(bound(&tensors, precision, &x), activation, &x), &run);
         assignment.assert_padding_is_zero(suite, &case, &got, rows);

@@ -113,7 +113,15 @@ pub fn experts(suite: &Suite) {
         let any = rng.between(1, 40);
         let inner = if down.block_len() == 1 { rng.pick(&[any, 32]) } else { down.block_len() };
         let outputs = if count > 8 { rng.between(1, 9) } else { rng.between(1, 70) };
-        let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
+        let activation = rng.pick(&[
+            Activation::SwiGlu,
+            Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 },
+            Activation::LimitedSwiGlu { limit: 0.75 },
+            Activation::SquaredRelu,
+        ]);
+        let has_gate = activation.role() == Role::GateUp;
+        let formats = if has_gate { vec![gate, up] } else { vec![up] };
+        let gates: Vec<_> = formats.into_iter().map(|format| tensor(rng, format, count, inner, hidden)).collect();
         let downs = [tensor(rng, down, count, outputs, inner)];
         let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
         let selection_bias = selection_bias(rng, 0.3, &logits, count, gating);
@@ -124,16 +132,11 @@ pub fn experts(suite: &Suite) {
         });
         let target = Target::new(rng, tokens * outputs);
         let ids_of_tokens = some_padding(rng, tokens);
-        let activation = rng.pick(&[
-            Activation::SwiGlu,
-            Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 },
-            Activation::LimitedSwiGlu { limit: 0.75 },
-        ]);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
         let run = |b: &Backend| {
-            let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
+            let gate_up = &b.prepare(&gates, activation.role()).expect("prepare");
             let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
             let logits = Guarded::of(b, &logits, tokens, count, Guard::ODD);
             let token_ids = ids_of_tokens.as_ref().map(|ids| Guarded::of(b, ids, tokens, 1, Guard::ODD));
@@ -144,7 +147,7 @@ pub fn experts(suite: &Suite) {
                 gate_up,
                 down,
                 activation,
-                gate_up_bias: buffers.as_ref().map(|[gate, up, _]| [gate, up]),
+                gate_up_bias: buffers.as_ref().filter(|_| has_gate).map(|[gate, up, _]| [gate, up]),
                 down_bias: buffers.as_ref().map(|[_, _, down]| down),
             };
             let pairs = tokens * top_k;
@@ -184,10 +187,9 @@ pub fn experts(suite: &Suite) {
             (chosen.into_inner(), output)
         };
         let case = format!(
-            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}, \
+            "{tokens} tokens, {count} experts, {routing:?}, {activation:?}, {:?}, {}, {precision:?}, {:?}, selection bias {}, \
              scales {}, tokens {ids_of_tokens:?}",
-            gates[0].name,
-            gates[1].name,
+            gates.iter().map(|gate| &gate.name).collect::<Vec<_>>(),
             downs[0].name,
             target.epilogue,
             selection_bias.is_some(),

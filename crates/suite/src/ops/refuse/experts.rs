@@ -151,6 +151,7 @@ fn gated(suite: &Suite, groups: &Groups) {
     gate_up("moe_gate_up: columns", Kind::Shape, pair, act, None, plain, (8, 40));
     gate_up("moe_gate_up: tokens", Kind::Shape, pair, five, None, plain, (8, 20));
     gate_up("moe_gate_up: bias", Kind::Shape, pair, act, Some([&bias, &bias]), plain, (8, 20));
+    gate_up("moe_gate_up: a gate that is not used", Kind::Range, pair, act, None, Activation::SquaredRelu, (8, 20));
     gate_up("moe_gate_up: alpha", Kind::Range, pair, act, None, endless, (8, 20));
 }
 

@@ -43,6 +43,8 @@ fn prepare(suite: &Suite) {
     expect(suite, "prepare: other columns", Kind::Shape, prepare(&[dense.clone(), other], Role::Matrix));
     expect(suite, "prepare: other experts", Kind::Shape, prepare(&[dense.clone(), expert.clone()], Role::Matrix));
     expect(suite, "prepare: half a pair", Kind::Shape, prepare(from_ref(&dense), Role::GateUp));
+    let two = [dense.clone(), dense.clone()];
+    expect(suite, "prepare: two up matrices", Kind::Shape, prepare(&two, Role::Up));
     let narrow = tensor(rng, Format::Q8_0, 1, 19, 64);
     expect(suite, "prepare: unlike halves", Kind::Shape, prepare(&[dense.clone(), narrow], Role::GateUp));
     expect(suite, "prepare: table of experts", Kind::Shape, prepare(from_ref(&expert), Role::Table));
@@ -56,6 +58,7 @@ pub(super) struct Weights {
     pub(super) matrix: Weight,
     pub(super) table: Weight,
     pub(super) pair: Weight,
+    pub(super) up: Weight,
     pub(super) experts: Weight,
     pub(super) pairs: Weight,
     pub(super) foreign: Weight,
@@ -70,6 +73,7 @@ impl Weights {
             matrix: prepare(from_ref(&dense), Role::Matrix),
             table: prepare(from_ref(&dense), Role::Table),
             pair: prepare(&[dense.clone(), dense.clone()], Role::GateUp),
+            up: prepare(from_ref(&dense), Role::Up),
             experts: prepare(from_ref(&expert), Role::Matrix),
             pairs: prepare(&[expert.clone(), expert], Role::GateUp),
             foreign: Reference::backend().prepare(&[dense], Role::Matrix).expect("prepare"),
@@ -126,7 +130,7 @@ fn matmul_rows(suite: &Suite, Weights { matrix, .. }: &Weights, Operands { act, 
 
 fn gate_up(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Operands) {
     let b = suite.backend();
-    let Weights { matrix, pair, pairs, .. } = weights;
+    let Weights { matrix, pair, pairs, up, .. } = weights;
     let gate_up = |w, x, h: &mut Guarded<f32>| {
         b.run(GateUp { weight: w, x, bias: None, activation: Activation::SwiGlu, h: h.view_mut() })
     };
@@ -143,6 +147,16 @@ fn gate_up(suite: &Suite, weights: &Weights, Operands { act, narrow, bias }: &Op
             activation: Activation::SwiGlu,
             h: h.view_mut(),
         })
+    });
+    let without_gate = |weight: &Weight, bias: Option<[&Buffer<f32>; 2]>, h: &mut Guarded<f32>| {
+        b.run(GateUp { weight, x: act, bias, activation: Activation::SquaredRelu, h: h.view_mut() })
+    };
+    refused(suite, "gate_up: no gate", Kind::Range, (4, 20), |_, h| gate_up(up, act, h));
+    refused(suite, "gate_up: a matrix without gate", Kind::Range, (4, 20), |_, h| without_gate(matrix, None, h));
+    refused(suite, "gate_up: a gate that is not used", Kind::Range, (4, 20), |_, h| without_gate(pair, None, h));
+    let of_up = buffer(b, &[0.0; 20]);
+    refused(suite, "gate_up: biases without gate", Kind::Range, (4, 20), |_, h| {
+        without_gate(up, Some([&of_up, &of_up]), h)
     });
     for unbounded in [Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 }, Activation::LimitedSwiGlu { limit: 0.0 }] {
         refused(suite, "gate_up: limit", Kind::Range, (4, 20), |b, h| {
