@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::Request;
 use gristmill_cli::library::{self, OpenModel};
 use gristmill_engine::tokenizer::EncodeOptions;
-use gristmill_engine::{Batch, Canceller, EmbeddingRequest, Embeddings, EngineError, Limits, Outputs, Prompt, Runner};
+use gristmill_engine::{Canceller, EmbeddingRequest, Embeddings, EngineError, Prompt};
 use gristmill_server::{LoadedModel, OfferedModel, Options, router};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,12 +18,11 @@ use tokio::runtime::{Builder, Runtime};
 use crate::errors::Raised;
 use crate::floats::Floats;
 use crate::response::{Response, check_process};
+use crate::session::{Session, State};
 use crate::wait::{Awaited, sealed};
 
 /// How long [`Engine::close`] waits for work that cannot be cancelled, such as tokenising a long text.
 const CLOSING: Duration = Duration::from_secs(10);
-/// Tokens of a pass that returns logits.
-const LOGITS_BATCH: usize = 512;
 
 /// A model with its engine, and the server's router over it.
 #[pyclass(frozen, module = "gristmill._native")]
@@ -79,35 +78,10 @@ impl Open {
         Ok(Open { name, loaded, router: router(vec![model], options), strict, runtime })
     }
 
-    fn logits(&self, tokens: &[u32], outputs: Outputs) -> Result<Floats, Raised> {
-        let engine = &self.loaded.engine;
+    fn logits(&self, tokens: &[u32], all: bool) -> Result<Floats, Raised> {
         // Refuses empty and long prompts, and tokens that do not exist.
-        engine.prompt_tokens(&Prompt::Tokens(tokens.to_vec()))?;
-        let batch_tokens = tokens.len().min(LOGITS_BATCH);
-        let limits = Limits {
-            context: Some(tokens.len()),
-            sequences: 1,
-            kv_tokens: None,
-            batch_tokens,
-            output_rows: Some(if outputs == Outputs::All { batch_tokens } else { 1 }),
-            ..Limits::default()
-        };
-        let mut runner = Runner::new(engine.model().clone(), limits)?;
-        let sequence = runner.open_sequence()?;
-        let mut values = Vec::new();
-        let chunks = tokens.len().div_ceil(batch_tokens);
-        for (index, chunk) in tokens.chunks(batch_tokens).enumerate() {
-            let is_last = index + 1 == chunks;
-            let wanted = if outputs == Outputs::All || is_last { outputs } else { Outputs::None };
-            let mut batch = Batch::new();
-            batch.push(sequence, chunk, wanted);
-            let mut logits = runner.forward(&batch)?;
-            if wanted != Outputs::None {
-                values.append(&mut logits.to_vec()?);
-            }
-        }
-        let rows = if outputs == Outputs::All { tokens.len() } else { 1 };
-        Ok(Floats::new(values, rows))
+        self.loaded.engine.prompt_tokens(&Prompt::Tokens(tokens.to_vec()))?;
+        State::new(&self.loaded, tokens.len())?.forward(tokens, all)
     }
 }
 
@@ -166,7 +140,13 @@ impl Engine {
     /// The logits after each token, or after the last.
     fn logits(&self, py: Python<'_>, tokens: Vec<u32>, last: bool) -> PyResult<Floats> {
         let open = self.open(py)?;
-        sealed(py, || open.logits(&tokens, if last { Outputs::Last } else { Outputs::All }))
+        sealed(py, || open.logits(&tokens, !last))
+    }
+
+    /// A sequence of at most this number of tokens, whose logits are returned.
+    fn session(&self, py: Python<'_>, context: usize) -> PyResult<Session> {
+        let open = self.open(py)?;
+        sealed(py, || State::new(&open.loaded, context)).map(Session::new)
     }
 
     /// The tokens of a text.

@@ -1,7 +1,8 @@
 //! The extension module `gristmill._native` of the Python package in `python/gristmill`.
 //!
 //! `engine` opens models and starts requests, `response` is a request to the server's router without a port, `floats` are
-//! arrays that numpy reads without a copy, `wait` releases the GIL while something is awaited, and `errors` raises the
+//! arrays that numpy reads without a copy, `session` returns
+//! the logits of a sequence, `wait` releases the GIL while something is awaited, and `errors` raises the
 //! classes of `gristmill.errors`. Everything that can be written in Python is written there.
 //!
 //! # No panic, no wait with the GIL, no engine after a fork
@@ -15,6 +16,7 @@ mod engine;
 mod errors;
 mod floats;
 mod response;
+mod session;
 mod wait;
 
 use pyo3::pymodule;
@@ -33,6 +35,8 @@ mod _native {
     use crate::floats::Floats;
     #[pymodule_export]
     use crate::response::Response;
+    #[pymodule_export]
+    use crate::session::Session;
 
     /// The version of the package.
     #[pymodule_export]
