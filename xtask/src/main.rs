@@ -76,6 +76,9 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove publish
            package all published crates, check the contents, and type-check an application against them; needs tar and
            a package registry
+       cargo xtask prove python
+           use the Python package by langchain, llama-index, outlines, instructor, haystack and dspy, unchanged, with a
+           small published model; needs python3 with venv, and PyPI (300 MB once)
        cargo xtask prove replicas
            run three replicas with the built-in model behind nginx, HAProxy, vllm-router, sglang-router and Dynamo, with
            the configurations of deploy: one gets SIGTERM, one SIGKILL, clients leave, and conversations look for their

@@ -159,7 +159,7 @@ impl Engine {
         })
     }
 
-    /// The bytes of tokens; without control tokens if `skip_special`.
+    /// The text of tokens; without control tokens if `skip_special`.
     fn detokenize(&self, py: Python<'_>, tokens: Vec<u32>, skip_special: bool) -> PyResult<String> {
         let open = self.open(py)?;
         sealed(py, || {
@@ -175,6 +175,12 @@ impl Engine {
             let bytes = open.loaded.engine.model().tokenizer()?.token_bytes(token);
             bytes.map(<[u8]>::to_vec).map_err(|error| Raised::from(EngineError::from(error)))
         })
+    }
+
+    /// Whether a token is no text, such as the end of a text.
+    fn is_special(&self, py: Python<'_>, token: u32) -> PyResult<bool> {
+        let open = self.open(py)?;
+        Ok(open.loaded.engine.model().tokenizer().is_ok_and(|tokenizer| tokenizer.is_special(token)))
     }
 
     /// Facts about the model.
@@ -196,6 +202,8 @@ impl Engine {
         info.set_item("chat_template", engine.template().map(|template| template.source()))?;
         info.set_item("bos", tokenizer.and_then(|tokenizer| tokenizer.bos()))?;
         info.set_item("eos", tokenizer.and_then(|tokenizer| tokenizer.eos()))?;
+        let ends = tokenizer.map(|tokenizer| tokenizer.end_of_generation().to_vec());
+        info.set_item("ends", ends.unwrap_or_default())?;
         info.set_item("images", model.tower().is_some())?;
         info.set_item("notices", engine.notices().iter().map(ToString::to_string).collect::<Vec<_>>())?;
         Ok(info)

@@ -12,6 +12,7 @@ mod kernels;
 mod list;
 mod mutations;
 mod publish;
+mod python;
 mod ready;
 mod replicas;
 mod report;
@@ -32,12 +33,13 @@ use crate::sh;
 type Run = fn(&[&str]) -> Result<(), String>;
 
 /// All proofs, those first that take least.
-const PROOFS: [(&str, Run); 15] = [
+const PROOFS: [(&str, Run); 16] = [
     ("hub", hub::hub),
     ("page", browser::browser),
     ("templates", templates::templates),
     ("guides", guides::guides),
     ("publish", publish::publish),
+    ("python", python::python),
     ("replicas", replicas::replicas),
     ("clients", clients::clients),
     ("synthetic", synthetic::synthetic),

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, overload
 
 from . import _calls, _native, _options, _parse
 from .errors import OptionError, ToolError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 Messages = str | Sequence[Message]
 Prompt = str | Sequence[int]
-T = TypeVar("T")
 
 #: The most prompts of one request to the router.
 _MOST_PROMPTS = 1024
@@ -236,6 +235,14 @@ class LLM:
 
     # --- texts ---
 
+    @overload
+    def generate(
+        self, prompts: Prompt, params: SamplingParams | None = None, **keywords: Any
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams | None = None, **keywords: Any
+    ) -> list[Completion]: ...
     def generate(self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, **keywords: Any) -> Any:
         """Continues a text, or a list of texts as one batch. Without ``max_tokens``: to the end of the model's text.
 
@@ -245,6 +252,14 @@ class LLM:
         found = self._finish_completions(self._all("/v1/completions", requests), n, form)
         return found[0] if is_one else found
 
+    @overload
+    async def agenerate(
+        self, prompts: Prompt, params: SamplingParams | None = None, **keywords: Any
+    ) -> Completion: ...
+    @overload
+    async def agenerate(
+        self, prompts: Sequence[Prompt], params: SamplingParams | None = None, **keywords: Any
+    ) -> list[Completion]: ...
     async def agenerate(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | None = None, **keywords: Any
     ) -> Any:
@@ -273,7 +288,8 @@ class LLM:
         if form.field is not None:
             fields["response_format"] = form.field
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
-        listed: list[Any] = [prompts] if is_one else [list(one) if not isinstance(one, str) else one for one in prompts]
+        several: Any = [prompts] if is_one else prompts
+        listed = [one if isinstance(one, str) else list(one) for one in several]
         kinds = {isinstance(one, str) for one in listed}
         # A request has texts or tokens.
         groups = [listed[at : at + _MOST_PROMPTS] for at in range(0, len(listed), _MOST_PROMPTS)]
@@ -292,6 +308,26 @@ class LLM:
 
     # --- conversations ---
 
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None = None,
+        response_format: Any = None,
+        **keywords: Any,
+    ) -> Reply: ...
+    @overload
+    def chat(
+        self,
+        messages: Sequence[Sequence[Message]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None = None,
+        response_format: Any = None,
+        **keywords: Any,
+    ) -> list[Reply]: ...
     def chat(
         self,
         messages: Messages | Sequence[Sequence[Message]],
@@ -312,6 +348,26 @@ class LLM:
         found = self._finish_chats(self._all("/v1/chat/completions", requests), form)
         return found[0] if is_one else found
 
+    @overload
+    async def achat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None = None,
+        response_format: Any = None,
+        **keywords: Any,
+    ) -> Reply: ...
+    @overload
+    async def achat(
+        self,
+        messages: Sequence[Sequence[Message]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Callable[..., Any] | Mapping[str, Any]] | None = None,
+        response_format: Any = None,
+        **keywords: Any,
+    ) -> list[Reply]: ...
     async def achat(
         self,
         messages: Messages | Sequence[Sequence[Message]],
@@ -417,7 +473,8 @@ class LLM:
     def embed(self, texts: Prompt | Sequence[Prompt]) -> np.ndarray:
         """The vector of a text, or a matrix with one row for each of several. Each has length 1; no value is copied."""
         is_one = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int))
-        floats, _ = self._engine.embed([texts] if is_one else list(texts))  # type: ignore[list-item]
+        several: Any = [texts] if is_one else texts
+        floats, _ = self._engine.embed(list(several))
         vectors = _array(floats)
         return vectors[0] if is_one else vectors
 

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from .. import _calls
@@ -53,8 +54,12 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "functions": ((None,), "use tools"),
     "function_call": ((None,), "use tool_choice"),
 }
-#: Arguments that change no result here: how fast the other program is, and parts of samplers that are off.
-_FREE = {"n_ubatch", "logits_all", "embedding", "flash_attn", "no_perf", "mirostat_tau", "mirostat_eta", "penalize_nl"}
+#: Arguments that change no result here: how fast the other program is, parts of samplers that are off, and what
+#: llama-cpp-python itself no longer reads.
+_FREE = {
+    "n_ubatch", "logits_all", "embedding", "flash_attn", "no_perf", "mirostat_tau", "mirostat_eta", "penalize_nl", "n_parts",
+    "f16_kv",
+}  # fmt: skip
 #: Templates of chat formats by their names.
 _CHAT_FORMATS = {
     "chatml": "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
@@ -153,6 +158,16 @@ class Llama:
         return cls(model_path=f"hf:{repo_id}:{pick}" if pick else f"hf:{repo_id}", **others)
 
     @property
+    def model(self) -> Llama:
+        """What :func:`gristmill.llama_cpp.llama_model_get_vocab` takes."""
+        return self
+
+    @property
+    def context_params(self) -> SimpleNamespace:
+        """The length of the context."""
+        return SimpleNamespace(n_ctx=self.n_ctx())
+
+    @property
     def metadata(self) -> dict[str, str]:
         """Some of the metadata of the file."""
         found = {"general.architecture": self._info["architecture"], "general.name": self._info["title"]}
@@ -208,7 +223,7 @@ class Llama:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("save_state", "load_state", "ctx", "model", "_ctx", "_model", "_init_sampler"):
+        if name in ("save_state", "load_state", "ctx", "_ctx", "_model", "_init_sampler"):
             raise _MissingError(f"{name}: gristmill.llama_cpp.Llama has no contexts of llama.cpp; use eval, scores and reset")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -516,7 +531,7 @@ class Llama:
 
         data, sent, count, reason, longest = b"", 0, 0, "length", max(map(len, stops), default=1)
         for token in ids:
-            if token == self._info["eos"]:
+            if token in self._info["ends"]:
                 reason = "stop"
                 break
             count, data = count + 1, data + self.llm.engine.token_bytes(token)
