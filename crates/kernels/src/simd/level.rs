@@ -13,11 +13,11 @@ pub trait Kernel {
 /// One CPU level: 16-lane vectors. Loads have a slice and an offset, and panic if the load exceeds the slice.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes × 4 bytes.
-    type Codes: Copy;
+    type Codes: Copy + 'static;
     /// 16 lanes of i32.
-    type I32: Copy;
+    type I32: Copy + 'static;
     /// 16 lanes of f32.
-    type F32: Copy;
+    type F32: Copy + 'static;
     /// Proof that this CPU multiplies pairs of bfloat16. A level does not require it: not all of its CPUs do.
     type Bf16: Copy;
 

@@ -5,7 +5,9 @@
 
 use super::super::super::act::Int8Block;
 use super::super::super::layout::{Lanes, ROWS};
-use super::{Slice, codes, prefetch_slice};
+use super::class::{Class, OfFormat};
+use super::panel::Slice;
+use super::{codes, prefetch_slice};
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::two;
@@ -32,6 +34,7 @@ impl<S: Simd> Slice<S> for Columns<S> {
 
     #[inline(always)]
     fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
+        const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
         let integers = F::integers(s, tile, g);
         let zero = s.splat_i32(-F::ZERO);
         let scales =
@@ -46,15 +49,20 @@ impl<S: Simd> Slice<S> for Columns<S> {
     }
 
     #[inline(always)]
-    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
-        const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
+    fn multiply<K: Class, const N: usize>(
+        s: S,
+        slices: &[Self],
+        _zero: i32,
+        rows: [&[Int8Block]; N],
+        out: &mut [Lanes],
+    ) {
         let Some(first) = slices.first() else { return };
-        if F::HAS_MIN {
-            subtract_minima::<F, S, N>(s, slices, rows, out);
+        if K::HAS_MIN {
+            subtract_minima::<K, S, N>(s, slices, rows, out);
         }
         let mut units = [s.splat(0.0); N];
         for (i, columns) in slices.iter().enumerate() {
-            columns.add_products::<F, N>(s, &mut units, rows.map(|row| &row[i]));
+            columns.add_products::<K, N>(s, &mut units, rows.map(|row| &row[i]));
         }
         for t in 0..N {
             let sum = s.load_f32(&out[t], 0);
@@ -65,7 +73,7 @@ impl<S: Simd> Slice<S> for Columns<S> {
 
 /// out −= Σ of minimum · x, for `N` rows beside each other: the sum of one row alone would wait for itself.
 #[inline(always)]
-fn subtract_minima<F: Quantised, S: Simd, const N: usize>(
+fn subtract_minima<K: Class, S: Simd, const N: usize>(
     s: S,
     slices: &[Columns<S>],
     rows: [&[Int8Block]; N],
@@ -77,7 +85,7 @@ fn subtract_minima<F: Quantised, S: Simd, const N: usize>(
     }
     for (i, columns) in slices.iter().enumerate() {
         for t in 0..N {
-            sums[t] = columns.subtract_minima::<F>(s, sums[t], &rows[t][i]);
+            sums[t] = columns.subtract_minima::<K>(s, sums[t], &rows[t][i]);
         }
     }
     for t in 0..N {
@@ -88,22 +96,22 @@ fn subtract_minima<F: Quantised, S: Simd, const N: usize>(
 impl<S: Simd> Columns<S> {
     /// units += Σ of integer scale · (code − ZERO) · x, for `N` rows of activations.
     #[inline(always)]
-    fn add_products<F: Quantised, const N: usize>(&self, s: S, units: &mut [S::F32; N], x: [&Int8Block; N]) {
-        const { assert!(!F::SIGNED || S::SIGNED_BIAS == 0 || !S::INTEGER_SCALES, "codes have no bias but ZERO") }
+    fn add_products<K: Class, const N: usize>(&self, s: S, units: &mut [S::F32; N], x: [&Int8Block; N]) {
+        const { assert!(!K::SIGNED || S::SIGNED_BIAS == 0 || !S::INTEGER_SCALES, "codes have no bias but ZERO") }
         let mut sums = [s.splat_i32(0); N];
-        if F::ZERO != 0 {
+        if K::HAS_ZERO {
             for t in 0..N {
                 sums[t] = s.dot_pairs(sums[t], self.bias, x[t].half_sum_pair);
             }
         }
-        if F::GROUP == 32 {
+        if K::GROUP == 32 {
             let q = x.map(|x| &x.q);
-            sums = s.scaled_dots::<N, 8>(F::SIGNED, F::PAIR_SUMS, sums, &self.codes, &self.scales[0], q);
+            sums = s.scaled_dots::<N, 8>(K::SIGNED, K::PAIR_SUMS, sums, &self.codes, &self.scales[0], q);
         } else {
             let (codes, q) = (&self.codes.as_chunks().0[0], x.map(|x| &x.q.as_chunks().0[0]));
-            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[0], q);
+            sums = s.scaled_dots::<N, 4>(K::SIGNED, K::PAIR_SUMS, sums, codes, &self.scales[0], q);
             let (codes, q) = (&self.codes.as_chunks().0[1], x.map(|x| &x.q.as_chunks().0[1]));
-            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[1], q);
+            sums = s.scaled_dots::<N, 4>(K::SIGNED, K::PAIR_SUMS, sums, codes, &self.scales[1], q);
         }
         for t in 0..N {
             units[t] = s.mul_add(s.to_f32(sums[t]), s.splat(x[t].scale), units[t]);
@@ -112,11 +120,11 @@ impl<S: Simd> Columns<S> {
 
     /// sum − Σ of minimum · x.
     #[inline(always)]
-    fn subtract_minima<F: Quantised>(&self, s: S, sum: S::F32, x: &Int8Block) -> S::F32 {
-        if !F::HAS_MIN {
+    fn subtract_minima<K: Class>(&self, s: S, sum: S::F32, x: &Int8Block) -> S::F32 {
+        if !K::HAS_MIN {
             return sum;
         }
-        if F::GROUP == 32 {
+        if K::GROUP == 32 {
             return s.mul_add(self.min[0], s.splat(-x.sum), sum);
         }
         let sum = s.mul_add(self.min[0], s.splat(-x.scaled_half_sums[0]), sum);
@@ -136,8 +144,8 @@ pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Bloc
                 prefetch_slice(s, tile, g, slices);
             }
             let columns = Columns::unpack::<F>(s, tile, g);
-            columns.add_products::<F, 1>(s, &mut units, [x]);
-            sum = columns.subtract_minima::<F>(s, sum, x);
+            columns.add_products::<OfFormat<F, true>, 1>(s, &mut units, [x]);
+            sum = columns.subtract_minima::<OfFormat<F, true>>(s, sum, x);
         }
         sum = s.mul_add(units[0], F::unit(s, tile), sum);
     }
