@@ -49,12 +49,14 @@ fn place(
 ) -> Result<(Placed, Option<Projector>), Failure> {
     let options = device.load_options()?;
     if let Some(backend) = &device.shared {
-        let (backend, info) = (backend.clone(), kind::info_for(file, &options)?);
+        let backend = backend.clone();
+        let mut info = kind::info_for(file, &options)?;
+        let projector = of_model(projector, &mut info, log)?;
         let mut limits = limits;
         if limits.batch_tokens == 0 {
             limits.batch_tokens = limits.usual_batch(&info, options.precision, &backend)?.max(limits.sequences);
         }
-        return Ok(Placed::on(backend, info, options, limits));
+        return Ok((Placed::on(backend, info, options, limits), projector));
     }
     let opened = open_device(&options)?;
     let mut info = kind::info_for(file, &options)?;

@@ -9,17 +9,18 @@ use axum::body::Body;
 use axum::http::Request;
 use gristmill_cli::library::{self, OpenModel};
 use gristmill_engine::tokenizer::EncodeOptions;
-use gristmill_engine::{Canceller, EmbeddingRequest, Embeddings, EngineError, Prompt};
+use gristmill_engine::{EngineError, Prompt};
 use gristmill_server::{LoadedModel, OfferedModel, Options, router};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::embedding::Embedding;
 use crate::errors::Raised;
 use crate::floats::Floats;
 use crate::response::{Response, check_process};
 use crate::session::{Session, State};
-use crate::wait::{Awaited, sealed};
+use crate::wait::sealed;
 
 /// How long [`Engine::close`] waits for work that cannot be cancelled, such as tokenising a long text.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -117,24 +118,11 @@ impl Engine {
         Ok(Response::start(open.runtime.handle(), router.clone(), request))
     }
 
-    /// The vectors of texts, one row each.
-    fn embed(&self, py: Python<'_>, inputs: Vec<Input>) -> PyResult<(Floats, usize)> {
+    /// Starts to embed texts.
+    fn embed(&self, py: Python<'_>, inputs: Vec<Input>) -> PyResult<Embedding> {
         let open = self.open(py)?;
-        let (result, rows) = (Arc::<Awaited<Option<Result<Embeddings, EngineError>>>>::default(), inputs.len());
-        let sent = Sent(result.clone());
-        let running = sealed(py, || {
-            let request = EmbeddingRequest {
-                inputs: inputs.into_iter().map(Prompt::from).collect(),
-                tenant: 0,
-                last_states: false,
-            };
-            Ok(Running(open.loaded.engine.deliver_embeddings(request, move |embeddings| sent.set(embeddings))?))
-        })?;
-        let embeddings = result.wait(py, Option::take)?;
-        drop(running);
-        let embeddings = embeddings.map_err(|error| Raised::from(error).exception(py))?;
-        let tokens = embeddings.usage.prompt_tokens;
-        Ok((sealed(py, || Ok(Floats::new(embeddings.vectors.concat(), rows)))?, tokens))
+        let inputs = inputs.into_iter().map(Prompt::from).collect();
+        sealed(py, || Ok(Embedding::start(&open.loaded.engine, inputs)?))
     }
 
     /// The logits after each token, or after the last.
@@ -247,31 +235,5 @@ impl Drop for Engine {
             true => drop(Python::try_attach(|py| py.detach(|| end(open)))),
             false => std::mem::forget(open),
         }
-    }
-}
-
-/// Sends the result of a request, or that there is none.
-struct Sent(Arc<Awaited<Option<Result<Embeddings, EngineError>>>>);
-
-impl Sent {
-    fn set(&self, result: Result<Embeddings, EngineError>) {
-        *self.0.lock() = Some(result);
-        self.0.changed();
-    }
-}
-
-impl Drop for Sent {
-    fn drop(&mut self) {
-        self.0.lock().get_or_insert(Err(EngineError::Stopped));
-        self.0.changed();
-    }
-}
-
-/// A request that ends with this.
-struct Running(Canceller);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }

@@ -1,17 +1,20 @@
 //! The extension module `gristmill._native` of the Python package in `python/gristmill`.
 //!
-//! `engine` opens models and starts requests, `response` is a request to the server's router without a port, `floats` are
-//! arrays that numpy reads without a copy, `session` returns
-//! the logits of a sequence, `wait` releases the GIL while something is awaited, and `errors` raises the
-//! classes of `gristmill.errors`. Everything that can be written in Python is written there.
+//! `engine` opens models and starts requests. `response` is a request to the server's router without a port, `embedding` one for
+//! vectors. `session` returns the logits of a sequence. `floats` are arrays that numpy reads without a copy. `wait` releases the
+//! GIL while something is awaited, and `errors` raises the classes of `gristmill.errors`. Everything that can be written in
+//! Python is written there.
 //!
 //! # No panic, no wait with the GIL, no engine after a fork
 //!
 //! A panic becomes `InternalError`. Each wait detaches from the interpreter and looks for signals 20 times a second. Python
-//! code runs on no thread of an engine: the threads of tokio call what [`response::Response::notify`] was given, which only
-//! wakes an event loop. The threads of an engine do not exist in a forked child, so each method compares process ids first,
+//! code runs on no thread of an engine: other threads call what [`response::Response::notify`] was given, which only wakes an
+//! event loop. The threads of an engine do not exist in a forked child, so each method compares process ids first,
 //! and dropping there frees nothing.
 
+#![forbid(unsafe_code)]
+
+mod embedding;
 mod engine;
 mod errors;
 mod floats;
@@ -29,6 +32,8 @@ mod _native {
 
     use pyo3::{PyResult, Python, pyfunction};
 
+    #[pymodule_export]
+    use crate::embedding::Embedding;
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]

@@ -80,7 +80,7 @@ def test_a_cancelled_task_cancels_its_request(llm):
             break
 
     async def run():
-        for work in (stream(), llm.agenerate("The", **ENDLESS), llm.agenerate(["The"] * 20, **ENDLESS)):
+        for work in (stream(), llm.agenerate("The", **ENDLESS), llm.agenerate(["The"] * 20, **ENDLESS), llm.aembed(["The dog sat. " * 80] * 400)):
             task = asyncio.create_task(work)
             while llm.stats["running"] == 0:
                 await asyncio.sleep(0.001)

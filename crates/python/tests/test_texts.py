@@ -83,7 +83,7 @@ def test_arrays_share_their_memory(llm):
     vectors = llm.embed(["The dog sat", "A cat"])
     assert vectors.shape == (2, llm.info["width"]) and vectors.dtype == np.float32
     assert np.allclose((vectors**2).sum(1), 1, atol=1e-5)
-    floats, tokens = llm.engine.embed(["The dog sat"])
+    floats, tokens = llm.engine.embed(["The dog sat"]).wait()
     array = np.asarray(floats)
     assert array.__array_interface__["data"][0] == floats.__array_interface__["data"][0]
     assert tokens == 3 and np.allclose(floats.tolist(), array)

@@ -11,7 +11,7 @@ use super::report;
 use crate::root;
 
 /// Crates that are not published.
-const UNPUBLISHED: [&str; 4] = ["gpu-sim", "gristmill-c", "gristmill-conformance", "xtask"];
+const UNPUBLISHED: [&str; 5] = ["gpu-sim", "gristmill-c", "gristmill-conformance", "gristmill-python", "xtask"];
 /// Maximum bytes of a package; the registry refuses larger packages.
 const MOST_BYTES: u64 = 10_000_000;
 /// Files that each package must have.

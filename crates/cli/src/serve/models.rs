@@ -11,13 +11,13 @@ use gristmill_engine::{Engine, Limits};
 use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
 
+use super::capacity::CapacityArgs;
 use crate::args::DeviceArgs;
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::load::{self, Memory, OtherModels};
 use crate::mmproj::MmprojArg;
 use crate::numbers;
-use crate::serve::CapacityArgs;
 use crate::settings::SettingArgs;
 use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::summary::{self, name};

@@ -44,7 +44,8 @@ def _checked(status: int, body: bytes) -> Any:
     return value
 
 
-async def _arrival(response: _native.Response) -> None:
+async def arrival(response: _native.Response | _native.Embedding) -> None:
+    """Awaits something to read."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -55,14 +56,14 @@ async def _arrival(response: _native.Response) -> None:
 
 async def ahead(response: _native.Response) -> tuple[int, list[tuple[str, bytes]]]:
     """Awaits status and headers."""
-    await _arrival(response)
+    await arrival(response)
     return response.head()
 
 
 async def aparts(response: _native.Response) -> AsyncIterator[bytes]:
     """The bytes of a reply, as they arrive."""
     while True:
-        await _arrival(response)
+        await arrival(response)
         part = response.read()
         if not part:
             return

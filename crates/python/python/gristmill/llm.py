@@ -472,17 +472,22 @@ class LLM:
 
     def embed(self, texts: Prompt | Sequence[Prompt]) -> np.ndarray:
         """The vector of a text, or a matrix with one row for each of several. Each has length 1; no value is copied."""
-        is_one = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int))
-        several: Any = [texts] if is_one else texts
-        floats, _ = self._engine.embed(list(several))
-        vectors = _array(floats)
-        return vectors[0] if is_one else vectors
+        embedding, is_one = self._start_vectors(texts)
+        return _vectors(embedding, is_one)
 
     async def aembed(self, texts: Prompt | Sequence[Prompt]) -> np.ndarray:
-        """The same without blocking the event loop."""
-        import asyncio
+        """The same without blocking the event loop. A cancelled task cancels the request."""
+        embedding, is_one = self._start_vectors(texts)
+        try:
+            await _calls.arrival(embedding)
+            return _vectors(embedding, is_one)
+        finally:
+            embedding.close()
 
-        return await asyncio.to_thread(self.embed, texts)
+    def _start_vectors(self, texts: Prompt | Sequence[Prompt]) -> tuple[_native.Embedding, bool]:
+        is_one = isinstance(texts, str) or (len(texts) > 0 and isinstance(texts[0], int))
+        several: Any = [texts] if is_one else texts
+        return self._engine.embed(list(several)), is_one
 
     def logits(self, tokens: Prompt, *, last: bool = False) -> np.ndarray:
         """The logits after each token, one row each, or with ``last`` one row after the last. No value is copied."""
@@ -597,6 +602,11 @@ def _array(floats: _native.Floats) -> Any:
     except ImportError:
         raise OptionError("vectors and logits are arrays of numpy; pip install numpy") from None
     return numpy.asarray(floats)
+
+
+def _vectors(embedding: _native.Embedding, is_one: bool) -> Any:
+    vectors = _array(embedding.wait()[0])
+    return vectors[0] if is_one else vectors
 
 
 def _rerank(query: str, documents: Sequence[str], top_n: int | None, instruction: str | None) -> dict[str, Any]:

@@ -564,7 +564,7 @@ class Llama:
         tokens = [self.llm.tokenize(text) for text in texts]
         if truncate:
             tokens = [one[: self.n_ctx()] for one in tokens]
-        floats, count = self.llm.engine.embed(tokens)
+        floats, count = self.llm.engine.embed(tokens).wait()
         vectors: Any = floats.tolist()
         vectors = vectors[0] if isinstance(input, str) else vectors
         return (vectors, count) if return_count else vectors
