@@ -231,6 +231,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
         temperature: None,
         window: None,
         first: 0,
+        ends: None,
         sinks: None,
         softcap: None,
         precision,

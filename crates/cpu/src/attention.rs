@@ -44,6 +44,7 @@ struct Call<'a> {
     placement: HostPlacement<'a>,
     table_cols: usize,
     options: AttentionOptions<'a>,
+    ends: Option<&'a [u32]>,
     sinks: Option<&'a [f32]>,
 }
 
@@ -59,6 +60,7 @@ impl Cpu {
             placement: HostPlacement::new(OP, placement)?,
             table_cols: placement.table_cols,
             options,
+            ends: options.ends.map(|ends| host::slice(OP, ends)).transpose()?,
             sinks: options.sinks.map(|sinks| host::slice(OP, sinks)).transpose()?,
         };
         let out = host::rows_mut(OP, &mut out)?;
@@ -222,18 +224,21 @@ impl Call<'_> {
 
     /// The first and last position that a token sees.
     fn visible(&self, token: usize) -> (usize, usize) {
-        visible(self.placement.positions[token], self.options.window, self.options.first)
+        let end = self.ends.map(|ends| ends[token]);
+        visible(self.placement.positions[token], end, self.options.window, self.options.first)
     }
 
     fn sink(&self, query_head: usize) -> Option<f32> {
         self.sinks.map(|sinks| sinks[query_head])
     }
 
-    /// Whether `token` follows a run, directly or at the same position: those of a picture all see its last position.
+    /// Whether `token` follows a run, directly or at the same position, and sees as far: patches of a picture are all at its last
+    /// position.
     fn follows(&self, first: usize, token: usize) -> bool {
         let positions = self.placement.positions;
         self.placement.slots[token] == self.placement.slots[first]
             && positions[token].wrapping_sub(positions[token - 1]) <= 1
+            && self.ends.is_none_or(|_| self.visible(token).1 >= self.visible(token - 1).1)
     }
 
     /// The scale of a token's queries.

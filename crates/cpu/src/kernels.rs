@@ -87,6 +87,7 @@ impl Kernels for Cpu {
         add_gated(AddGated) => add_gated_rows,
         scale(Scale) => scale_rows,
         soft_cap(SoftCap) => soft_cap_rows,
+        clamp(Clamp) => clamp_rows,
         argmax(Argmax) => argmax_rows,
         sample(Sample) => sample_rows,
         attention(Attention) => flash_attention,

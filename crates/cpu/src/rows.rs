@@ -6,7 +6,7 @@ use super::math::{LANES, tanh};
 use super::out::EachRow;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    Add, AddGated, CopyRows, Epilogue, GatherColumns, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope,
+    Add, AddGated, Clamp, CopyRows, Epilogue, GatherColumns, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope,
     RopeStyle, Rotary, Scale, SoftCap,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
@@ -184,6 +184,11 @@ impl Cpu {
     pub(super) fn soft_cap_rows(&self, call: SoftCap) -> Result<()> {
         let SoftCap { cap, mut y } = call;
         self.each_row_of(SoftCap::NAME, &mut y, &|_, y| self.level.run(SoftCapRow { cap, y }))
+    }
+
+    pub(super) fn clamp_rows(&self, call: Clamp) -> Result<()> {
+        let Clamp { low, high, mut y } = call;
+        self.each_row_of(Clamp::NAME, &mut y, &|_, y| y.iter_mut().for_each(|y| *y = y.clamp(low, high)))
     }
 
     pub(super) fn combine_rows(&self, call: MoeCombine) -> Result<()> {

@@ -114,6 +114,8 @@ fn writes_act(spec: KvSpec) -> bool {
 /// so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
+    // Kernels for long runs have no ends of their own.
+    let many = many && call.options.ends.is_none();
     let long = form::long_runs(call.device.gpu().properties(), call.spec, call.options).filter(|_| many);
     // The kernel for long runs writes results, or bfloat16 activations, by its form.
     let act = call.act.filter(|act| writes_act(call.spec) && (long.is_none() || act.only_bf16()));
@@ -137,7 +139,7 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
     let by_row = norms.is_some_and(|norms| by_row(norms, options.heads, spec));
     let served = values_as_they_are && (by_row || qkv_write::serves(options.heads, *norms, spec));
-    let at_once = placement.runs == BatchRuns::Single && on_tensor_cores && served;
+    let at_once = placement.runs == BatchRuns::Single && on_tensor_cores && served && options.ends.is_none();
     if !at_once {
         return Ok(Fused::No);
     }
@@ -228,7 +230,7 @@ impl<'a> Launches<'a> {
         // Query heads share what is read of a KV head, unless there are too few units for all multiprocessors.
         let alone = !cuda.deterministic() && sizes.tokens * sizes.kv_heads * sizes.group <= properties.multiprocessors;
         // Query heads of a unit, and blocks that are resident on a multiprocessor.
-        let latent = form::latent_splits(properties, spec);
+        let latent = form::latent_splits(properties, spec).filter(|_| call.options.ends.is_none());
         let (rows, resident) = match sizes.group {
             _ if decode.is_some() => ((8, "8"), 1),
             _ if latent.is_some() => ((16, "16"), 1),
@@ -249,7 +251,7 @@ impl<'a> Launches<'a> {
         let walkers = (busy / (sizes.tokens * units)).clamp(1, splits);
         // Neighbours share what is read if there are groups of them for all multiprocessors.
         let groups = sizes.tokens.div_ceil(NEIGHBOURS);
-        let runs = write.is_none() && call.placement.runs != BatchRuns::Single;
+        let runs = write.is_none() && call.placement.runs != BatchRuns::Single && call.options.ends.is_none();
         let neighbours = cuda.deterministic() && runs && decode.is_some() && walkers == 1 && groups * units >= busy;
         let at_once = if neighbours { groups } else { sizes.tokens };
         // One compilation for both, which takes fewer registers.
@@ -302,10 +304,11 @@ impl<'a> Launches<'a> {
         let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
         let flag = call.device.flag();
+        let ends = call.ends();
         let params = Arg::params(&both);
         let args = [
             q, q_norm, k_norm, angles, keys, values, slots, positions, table, sinks, out, exact, int8, bf16, vectors,
-            stats, flag, params,
+            stats, flag, ends, params,
         ];
         let kernel = Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() };
         // A kernel that writes to the cache reads the cache before it waits for the kernel before it.
@@ -344,10 +347,11 @@ impl<'a> Launches<'a> {
         let [out, exact, int8, bf16] = call.outputs();
         let [vectors, stats] = [VECTORS, STATS].map(|slice| scratch.arg(slice, Access::ReadWrite));
         let flag = call.device.flag();
+        let ends = call.ends();
         let params_arg = Arg::params(params);
         let args = [
             q, keys, k_scales, values, v_scales, slots, positions, table, sinks, out, exact, int8, bf16, vectors,
-            stats, flag, params_arg,
+            stats, flag, ends, params_arg,
         ];
         let defines = [("ROWS", *rows_define), cells_define(call.spec.format)];
         let kernel = Kernel { file: "attention_split.cu", entry: "attention_split", defines: &defines };
@@ -387,7 +391,7 @@ impl<'a> Launches<'a> {
         let sinks = Arg::optional(call.options.sinks);
         let [out, exact, int8, bf16] = call.outputs();
         let params_arg = Arg::params(params);
-        let args = [vectors, stats, slots, positions, sinks, out, exact, int8, bf16, params_arg];
+        let args = [vectors, stats, slots, positions, sinks, out, exact, int8, bf16, call.ends(), params_arg];
         let sizes = params.sizes;
         let grid = [sizes.tokens, sizes.kv_heads * sizes.group, limit(call.spec.value_width.div_ceil(128))];
         let file = "attention_combine.cu";

@@ -120,6 +120,11 @@ impl<'a> AttentionCall<'a> {
         placement_args(self.placement)
     }
 
+    /// [`AttentionOptions::ends`] as an argument.
+    pub fn ends(&self) -> Arg<'a> {
+        Arg::optional(self.options.ends)
+    }
+
     /// Keys, their scales, values and their scales as arguments.
     pub fn cells(&self, access: Access) -> [Arg<'a>; 4] {
         self.cache.args(access)

@@ -219,6 +219,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,
         soft_cap(SoftCap) => elementwise::soft_cap,
+        clamp(Clamp) => elementwise::clamp,
         argmax(Argmax) => argmax::argmax,
         sample(Sample) => sample::sample,
         kv_write(KvWrite) => kv::kv_write,

@@ -37,6 +37,9 @@ const ROW_GROUP: usize = 8;
 const BUSY: usize = 256;
 /// Query columns in threadgroup memory at a time.
 const QUERY_COLUMNS: usize = 256;
+/// Bits of `AttentionParams::has`: those of `kernels/attention.h`.
+const HAS_SINKS: u32 = 1;
+const HAS_ENDS: u32 = 2;
 /// Slices of the workspace: runs of tokens, and the maximum, sum and output vector of each split.
 const RUNS: usize = 0;
 const STATS: usize = 1;
@@ -62,8 +65,8 @@ shared_struct! {
         tile_tokens: u32,
         // Whether `attention_plan` has listed runs.
         listed: u32,
-        // Whether there are sinks.
-        sunk: u32,
+        // Which optional buffers there are: HAS_SINKS, HAS_ENDS.
+        has: u32,
         // Rows allow 16-byte accesses.
         aligned_out: u32,
         // Whether results are also written as activations of the next product.
@@ -159,7 +162,8 @@ impl<'a> Launches<'a> {
         // With few tokens, several blocks divide the splits of one unit.
         let shared = tokens * units < BUSY;
         let split_tokens = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
-        let listed = tiles && tokens >= LONG_RUN && call.placement.runs != BatchRuns::Single;
+        let has_ends = call.options.ends.is_some();
+        let listed = tiles && tokens >= LONG_RUN && call.placement.runs != BatchRuns::Single && !has_ends;
         let params = AttentionParams {
             sizes,
             key_columns: limit(key_columns),
@@ -171,7 +175,7 @@ impl<'a> Launches<'a> {
             walkers: if shared { limit(splits) } else { 1 },
             tile_tokens: limit((tile.rows() / group).max(1)),
             listed: listed.into(),
-            sunk: call.options.sinks.is_some().into(),
+            has: u32::from(call.options.sinks.is_some()) * HAS_SINKS + u32::from(has_ends) * HAS_ENDS,
             aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(call.out)]),
             prepared: call.act.is_some().into(),
         };
@@ -241,7 +245,7 @@ impl<'a> Launches<'a> {
         let defines = self.split.defines(self.call.spec.format);
         let kernel = Kernel { file: "attention_split.metal", entry: "attention_split", defines: &defines };
         let [vectors, stats] = [VECTORS, STATS].map(|slice| self.scratch.arg(slice, Access::ReadWrite));
-        let own = [vectors, stats, self.call.device.flag(), Arg::params(&self.params)];
+        let own = [vectors, stats, self.call.device.flag(), self.call.ends(), Arg::params(&self.params)];
         let args = [&self.walk_args()[..], &own].concat();
         let grid = [limit(self.split_tokens), self.units(self.split), self.params.walkers];
         self.launch(kernel, grid, THREADS, self.query_bytes(self.split), &args)
@@ -253,8 +257,8 @@ impl<'a> Launches<'a> {
         let [vectors, stats, runs] = [VECTORS, STATS, RUNS].map(|slice| self.scratch.arg(slice, Access::Read));
         let ([slots, positions, _], [out, exact, ..]) = (self.call.ids(), self.call.outputs());
         let sinks = Arg::optional(self.call.options.sinks);
-        let params = Arg::params(&self.params);
-        let args = [vectors, stats, slots, positions, sinks, runs, out, exact, params];
+        let (ends, params) = (self.call.ends(), Arg::params(&self.params));
+        let args = [vectors, stats, slots, positions, sinks, runs, out, exact, ends, params];
         let blocks = limit(self.call.options.heads.div_ceil(WARPS));
         self.launch(kernel, [self.params.sizes.tokens, blocks, 1], THREADS, 0, &args)
     }

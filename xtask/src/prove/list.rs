@@ -465,6 +465,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.load_f32(&padded, 0), inverse)" => "s.load_f32(&padded, 0), cap)",
         "s.mul(cap, tanh(s," => "s.mul(s.splat(1.0), tanh(s,",
     }
+    clamp in "cpu/src/rows.rs" by [clamp] {
+        "*y = y.clamp(low, high)" => "*y = y.max(low)",
+        "for_each(|y| *y = y.clamp(low, high))" => "for_each(|y| *y = y.clamp(low.max(-1e3), high))",
+    }
     argmax in "cpu/src/sample.rs" by [argmax] {
         "position(has) else" => "rposition(has) else",
         "(start + at) as u32" => "at as u32",
@@ -503,6 +507,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "copy(scales, all, blocks);" => "",
     }
     attention in "cpu/src/attention.rs" by [attention] {
+        "let end = self.ends.map(|ends| ends[token]);" => "let end = None; let _ = self.ends;",
+        "self.visible(token).1 >= self.visible(token - 1).1" => "self.visible(token).1 > 0",
         "call.sink(row.query_head)" => "call.sink(row.row)",
         "partial::merge_rows(call.sink(head)," => "partial::merge_rows(None,",
         "x * scale)" => "*x)",

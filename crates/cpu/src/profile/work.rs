@@ -59,8 +59,11 @@ fn seen(placement: &Placement, spec: KvSpec, tokens: usize, options: &AttentionO
     let (slots, positions) = (host(&placement.slots), host(&placement.positions));
     let mut products = 0.0;
     let mut spans: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
-    for (&slot, &position) in slots.iter().zip(positions).take(tokens).filter(|&(&slot, _)| slot != PADDING) {
-        let (first, last) = visible(position, options.window, options.first);
+    let ends = options.ends.map(host);
+    let all = slots.iter().zip(positions).take(tokens).enumerate();
+    for (index, (&slot, &position)) in all.filter(|&(_, (&slot, _))| slot != PADDING) {
+        let end = ends.and_then(|ends| ends.get(index).copied());
+        let (first, last) = visible(position, end, options.window, options.first);
         products += (last + 1 - first) as f64;
         let span = spans.entry(slot).or_insert((first, last));
         *span = (span.0.min(first), span.1.max(last));
@@ -198,6 +201,7 @@ moves! {
     AddGated: x, gate, y * 2;
     Scale: y * 2;
     SoftCap: y * 2;
+    Clamp: y * 2;
     Argmax: x, out;
     Sample: logits, out;
 }

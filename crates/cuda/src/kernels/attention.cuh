@@ -45,9 +45,9 @@ DEV void write_result(const AttentionParams& p, const Results& to, u32 token, u3
     if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, here.lane() % 8, left > 0);
 }
 
-// A token's row of the block table and the positions that it sees, the last its own.
+// A token's row of the block table, its position, and the positions that it sees.
 struct Context {
-    u32 slot, first, last;
+    u32 slot, position, first, last;
 };
 
 DEV u32 first_seen(const AttentionParams& p, u32 position) {
@@ -63,13 +63,17 @@ DEV float query_scale(const AttentionParams& p, u32 position) {
     return steps ? p.scale * fmaf(p.temperature, logf(1.0f + (float)steps), 1.0f) : p.scale;
 }
 
-// False for padding and for ids out of range, whose output is zero.
-DEV bool find_context(const AttentionParams& p, const u32* slots, const u32* positions, u32 token, Context& context) {
+// False for padding and for ids out of range, whose output is zero. The last position that a token sees is its own, or a later one in
+// `ends`, if that is not null.
+DEV bool find_context(
+    const AttentionParams& p, const u32* slots, const u32* positions, const u32* ends, u32 token, Context& context
+) {
     u32 slot = slots[token], position = positions[token];
     context.slot = slot;
+    context.position = position;
     context.first = first_seen(p, position);
-    context.last = position;
-    return slot < p.table_rows && position / KV_BLOCK < p.context_columns;
+    context.last = ends ? max(position, ends[token]) : position;
+    return slot < p.table_rows && context.last / KV_BLOCK < p.context_columns;
 }
 
 // Zeros for these heads of a token without a context; unless it is padding, raises the flag. By the warps of a block.

@@ -11,7 +11,7 @@
 KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     IN(float, vectors, 0), IN(float2, stats, 1), IN(u32, slots, 2), IN(u32, positions, 3), IN(float, sinks, 4),
     OUT(float, out, 5), OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8),
-    PARAMS(AttentionParams, p, 9)
+    IN(u32, ends, 9), PARAMS(AttentionParams, p, 10)
 ) {
     SHARED(Four, sums, CHUNKS * 32);
     dependency_launch();
@@ -20,7 +20,7 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
     // No kernel writes ids and sinks.
     Context context;
-    u32 splits = find_context(p, slots, positions, token, context) ? splits_of(p, context).count : 0;
+    u32 splits = find_context(p, slots, positions, ends, token, context) ? splits_of(p, context).count : 0;
     bool tiled = p.long_runs && in_long_run(slots, positions, p.tokens, token);
     float sink = sink_of(sinks, head);
     dependency_wait();

@@ -108,7 +108,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     IN(float, q, 0), IN(float, q_norm, 1), IN(float, k_norm, 2), IN(float, frequencies, 3), INOUT(u16, keys, 4),
     INOUT(u16, values, 5), IN(u32, slots, 6), IN(u32, positions, 7), IN(u32, table, 8), IN(float, sinks, 9),
     OUT(float, out, 10), OUT(float, exact, 11), OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), INOUT(float, vectors, 14),
-    INOUT(float2, stats, 15), INOUT(u32, flag, 16), PARAMS(DecodeParams, both, 17)
+    INOUT(float2, stats, 15), INOUT(u32, flag, 16), IN(u32, ends, 17), PARAMS(DecodeParams, both, 18)
 ) {
     DYNAMIC_SHARED(float, rows);
     SHARED(uint4, high, ROWS * QUERY_ROW / 8);
@@ -141,7 +141,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         Visit found = {};
         for (; token < p.tokens; token += here.grid_x()) {
             if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
-            if (!find_context(p, slots, positions, token, found.context)) {
+            if (!find_context(p, slots, positions, ends, token, found.context)) {
                 dependency_wait();
                 if (walker == 0) write_zeros(p, found.context, token, results, unit.head_first, unit.live, flag);
                 continue;
@@ -153,7 +153,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             found.own_id = is_newest(splits) && (heads.brings_key || heads.brings_value) ? blocks[context.last / KV_BLOCK] : PADDING;
             found.walk = {blocks, context.first / KV_BLOCK, context.last / KV_BLOCK + 1, splits, p.walkers};
             found.walk.begin(walker);
-            heads.rotate_to(context.last, both.kv_write.magnitude);
+            heads.rotate_to(context.position, both.kv_write.magnitude);
             break;
         }
         found.token = token;
@@ -190,7 +190,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             means = make_float2(of_queries.mean(), of_keys.mean());
         }
         const Cache cache = cache_of(now);
-        heads.bring(both, row, means, unit, cache, scratch, newest, now.own_id, context.last);
+        heads.bring(both, row, means, unit, cache, scratch, newest, now.own_id, context.position);
         barrier();
 
         // Ids of the next token are loaded while this one's keys are multiplied, its keys while the warps are joined.

@@ -83,7 +83,7 @@ KERNEL_BOUNDED(attention_latent_split, THREADS, 1)(
     for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
         Context context;
-        if (!find_context(p, slots, positions, token, context)) {
+        if (!find_context(p, slots, positions, nullptr, token, context)) {
             if (walker == 0) write_zeros(p, context, token, results, unit.head_first, unit.live, flag);
             continue;
         }

@@ -31,7 +31,7 @@ struct Group {
     DEV u32 position(u32 i) const { return context.last - (count - 1 - i); }
     // Whether they follow one another and see the same blocks, each by the splits of a block for each warp.
     DEV bool find(const AttentionParams& p, const u32* slots, const u32* positions) {
-        if (!find_context(p, slots, positions, first + count - 1, context)) return false;
+        if (!find_context(p, slots, positions, nullptr, first + count - 1, context)) return false;
         for (u32 i = 1; i < count; i++) {
             u32 token = first + i;
             if (!follows(slots[token - 1], positions[token - 1], slots[token], positions[token])) return false;
@@ -78,7 +78,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
         for (u32 i = 0; i < group.count && !together; i++) {
             u32 token = first + i;
             Context context;
-            if (!find_context(p, slots, positions, token, context)) {
+            if (!find_context(p, slots, positions, nullptr, token, context)) {
                 write_zeros(p, context, token, results, unit.head_first, unit.live, flag);
                 continue;
             }

@@ -50,7 +50,7 @@ struct Work {
         return cache_row(p, blocks[position / KV_BLOCK], unit.kv_head, position % KV_BLOCK);
     }
     DEV void load_queries(const float* row) const {
-        float scale = query_scale(p, context.last);
+        float scale = query_scale(p, context.position);
         for (u32 i = here.thread_x(); i < ROWS * p.key_stride; i += THREADS) {
             u32 r = i / p.key_stride, d = i % p.key_stride;
             bool inside = r < unit.live && d < p.key_width;
@@ -141,7 +141,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
     IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), OUT(float, out, 9),
     OUT(float, exact, 10), OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), INOUT(float, vectors, 13),
-    INOUT(float2, stats, 14), INOUT(u32, flag, 15), PARAMS(AttentionParams, p, 16)
+    INOUT(float2, stats, 14), INOUT(u32, flag, 15), IN(u32, ends, 16), PARAMS(AttentionParams, p, 17)
 ) {
     DYNAMIC_SHARED(float, rows);
     SHARED(float, weights, ROWS * TILE);
@@ -158,7 +158,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
         Context context;
-        if (!find_context(p, slots, positions, token, context)) {
+        if (!find_context(p, slots, positions, ends, token, context)) {
             if (walker == 0) write_zeros(p, context, token, results, unit.head_first, unit.live, flag);
             continue;
         }

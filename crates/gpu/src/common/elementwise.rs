@@ -7,7 +7,7 @@ use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{
-    Add, AddGated, CopyRows, GateKind, GatherColumns, MoeCombine, Multiply, Operation, Scale, SoftCap,
+    Add, AddGated, Clamp, CopyRows, GateKind, GatherColumns, MoeCombine, Multiply, Operation, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{View, ViewMut};
 
@@ -27,7 +27,8 @@ shared_struct! {
         aligned: u32,
         // Columns of x for each of a gate.
         span: u32,
-        padding: u32,
+        // The least value, where the scale is the greatest.
+        low: f32,
     }
 }
 
@@ -43,7 +44,7 @@ impl ElementsParams {
             scale: 1.0,
             aligned: aligned(y.cols(), [RowAlignment::of_mut(y)]),
             span: 1,
-            padding: 0,
+            low: 0.0,
         }
     }
 
@@ -106,6 +107,12 @@ pub(crate) fn soft_cap(device: &Device, call: SoftCap) -> Result<()> {
     let SoftCap { cap, y } = call;
     let params = ElementsParams { scale: cap, ..ElementsParams::of(&y) };
     launch(device, "soft_cap", &y, &[Arg::change(&y), Arg::params(&params)])
+}
+
+pub(crate) fn clamp(device: &Device, call: Clamp) -> Result<()> {
+    let Clamp { low, high, y } = call;
+    let params = ElementsParams { scale: high, low, ..ElementsParams::of(&y) };
+    launch(device, "clamp_rows", &y, &[Arg::change(&y), Arg::params(&params)])
 }
 
 pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {

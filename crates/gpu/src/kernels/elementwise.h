@@ -87,6 +87,20 @@ KERNEL(soft_cap)
     store_four(y + row * p.y_stride + col, v, left, p.aligned);
 }
 
+// y between two values, of which the greater is the scale.
+KERNEL(clamp_rows)
+(INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four v = load_four(y + row * p.y_stride + col, left, p.aligned);
+    // NaN is neither less nor greater.
+    for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] < p.low ? p.low : v.at[i] > p.scale ? p.scale : v.at[i];
+    store_four(y + row * p.y_stride + col, v, left, p.aligned);
+}
+
 enum GateKind { LINEAR_GATE, SIGMOID_GATE, GELU_GATE, SOFTPLUS_GATE, NORMAL_GATE, NORMAL_TANH_GATE, SILU_GATE };
 
 template <int KIND>

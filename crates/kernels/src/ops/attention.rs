@@ -24,6 +24,9 @@ pub struct AttentionOptions<'a> {
     pub window: Option<Window>,
     /// Positions before this one are visible only to themselves: 0, except in layers whose first position has no row.
     pub first: usize,
+    /// The last position that each token of the batch sees, where tokens of an image see the whole image; `None` if that is
+    /// each token's own. A token sees its own position and those before it, whatever its entry is.
+    pub ends: Option<&'a Buffer<u32>>,
     /// Sinks: one logit per query head that takes part in the softmax and has no value (gpt-oss).
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
@@ -102,10 +105,18 @@ impl<'a> PlacementCheck<'a> {
 
     /// Checks the blocks that each token sees.
     fn check_visible(&self, options: &AttentionOptions, limit: usize) -> Result<()> {
+        let ends = options.ends.and_then(Buffer::as_host);
         // Adjacent tokens see nearly the same blocks, so each run of tokens is checked once.
         let mut seen: Option<(u32, usize, usize)> = None;
-        for (slot, position) in self.tokens() {
-            let (first, last) = visible(position, options.window, options.first);
+        for (index, (&slot, &position)) in self.slots.iter().zip(self.positions).enumerate() {
+            if slot == PADDING {
+                continue;
+            }
+            let end = ends.map(|ends| ends[index]);
+            if let Some(end) = end {
+                id(self.op, "end", end, index, self.table_cols.saturating_mul(KV_BLOCK))?;
+            }
+            let (first, last) = visible(position, end, options.window, options.first);
             let (first, last) = (first / KV_BLOCK, last / KV_BLOCK);
             match seen {
                 Some((s, from, to)) if s == slot && from <= first && first <= to => {
@@ -227,6 +238,10 @@ fn check_attention(
     let spec = cache.spec();
     expect(op, OUTPUT[0], out.rows(), tokens)?;
     options.check(op, device, spec)?;
+    if let Some(ends) = options.ends {
+        on_device(op, device, &[ends.device()])?;
+        at_least(op, "number of ends", ends.len(), tokens)?;
+    }
     if tokens == 0 {
         return Ok(());
     }

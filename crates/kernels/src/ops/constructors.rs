@@ -116,11 +116,12 @@ constructors! {
     AddGated<'a>(x: View<'a, f32>, gate: View<'a, f32>, y: ViewMut<'a, f32>);
     Scale<'a>(factor: f32, y: ViewMut<'a, f32>);
     SoftCap<'a>(cap: f32, y: ViewMut<'a, f32>);
+    Clamp<'a>(low: f32, high: f32, y: ViewMut<'a, f32>);
 
     KvWrite<'a>(cache: &'a mut KvCache, k: View<'a, f32>, placement: &'a Placement) optional(v: View<'a, f32>);
     KvCopy<'a>(cache: &'a mut KvCache, blocks: &'a [(u32, u32)]);
     AttentionOptions<'a>(heads: usize, scale: f32, precision: Precision)
-        optional(temperature: Temperature, window: Window, sinks: &'a Buffer<f32>, softcap: f32)
+        optional(temperature: Temperature, window: Window, ends: &'a Buffer<u32>, sinks: &'a Buffer<f32>, softcap: f32)
         default(first: usize = 0);
     Attention<'a>(
         q: View<'a, f32>, cache: &'a KvCache, placement: &'a Placement, options: AttentionOptions<'a>,

@@ -170,3 +170,22 @@ impl Check for SoftCap<'_> {
         require(positive, Self::NAME, "cap", self.cap, "must be finite and above 0")
     }
 }
+
+/// y = min(max(y, low), high). NaN stays NaN.
+#[derive(Debug)]
+pub struct Clamp<'a> {
+    /// The least value; −∞ for none.
+    pub low: f32,
+    /// The greatest value; ∞ for none. Not below `low`.
+    pub high: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for Clamp<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        on_device(Self::NAME, device, &[self.y.device()])?;
+        let Self { low, high, .. } = *self;
+        require(low <= high, Self::NAME, "range", format_args!("{low} to {high}"), "must not be empty")
+    }
+}

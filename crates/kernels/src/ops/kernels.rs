@@ -351,6 +351,7 @@ operations! {
         add_gated(AddGated),
         scale(Scale),
         soft_cap(SoftCap),
+        clamp(Clamp),
         argmax(Argmax),
         sample(Sample),
         kv_write(KvWrite),

@@ -44,7 +44,7 @@ pub use attention::{
     key_and_value_columns,
 };
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
-pub use elementwise::{Add, AddGated, CopyRows, GatherColumns, Rope, RopeStyle, Rotary, Scale, SoftCap};
+pub use elementwise::{Add, AddGated, Clamp, CopyRows, GatherColumns, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
 pub use kernels::{Checked, Dispatch, Fused, Graph, Heap, Kernels, PendingRead, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};

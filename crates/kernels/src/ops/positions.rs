@@ -45,10 +45,12 @@ impl Temperature {
     }
 }
 
-/// First and last position that a token at `position` sees. Positions before `first` are visible only to themselves.
-pub fn visible(position: u32, window: Option<Window>, first: usize) -> (usize, usize) {
-    let last = position as usize;
-    (window.map_or(0, |window| window.first(last)).max(first.min(last)), last)
+/// First and last position that a token at `position` sees: the last one is its own, or `end` if that is later. Positions
+/// before `first` are visible only to themselves.
+pub fn visible(position: u32, end: Option<u32>, window: Option<Window>, first: usize) -> (usize, usize) {
+    let own = position as usize;
+    let last = end.map_or(own, |end| own.max(end as usize));
+    (window.map_or(0, |window| window.first(own)).max(first.min(own)), last)
 }
 
 #[cfg(test)]
@@ -57,11 +59,14 @@ mod tests {
 
     #[test]
     fn windows_begin_where_they_should() {
-        let seen = |window: Window| (0..7).map(|position| visible(position, Some(window), 0).0).collect::<Vec<_>>();
+        let seen =
+            |window: Window| (0..7).map(|position| visible(position, None, Some(window), 0).0).collect::<Vec<_>>();
         assert_eq!(seen(Window::Last(3)), [0, 0, 0, 1, 2, 3, 4]);
         assert_eq!(seen(Window::Chunk(3)), [0, 0, 0, 3, 3, 3, 6]);
-        assert_eq!(visible(6, None, 0), (0, 6));
-        let hidden = |window| [0, 1, 2, 6].map(|position| visible(position, window, 2).0);
+        assert_eq!(visible(6, None, None, 0), (0, 6));
+        assert_eq!(visible(6, Some(9), Some(Window::Last(3)), 0), (4, 9));
+        assert_eq!(visible(6, Some(5), None, 0), (0, 6));
+        let hidden = |window| [0, 1, 2, 6].map(|position| visible(position, None, window, 2).0);
         assert_eq!((hidden(None), hidden(Some(Window::Last(3)))), ([0, 1, 2, 2], [0, 1, 2, 4]));
     }
 

@@ -109,11 +109,12 @@ pub(super) fn attention(call: Attention) -> Result<()> {
     let blocks = Blocks::new(placement);
     let spec = cache.spec();
     let ReferenceKv { keys, values } = cache.storage(Attention::NAME)?;
+    let ends = options.ends.and_then(|ends| ends.as_host());
     let sinks = options.sinks.and_then(|s| s.as_host());
     RowsMut::new(Attention::NAME, &mut out)?.each(|t, out| {
         out.fill(0.0);
         let Some((slot, position)) = blocks.token(t) else { return };
-        let (first, last) = visible(position, options.window, options.first);
+        let (first, last) = visible(position, ends.map(|ends| ends[t]), options.window, options.first);
         let temperature = temperature(options.temperature, position);
         for (head, out) in out.chunks_exact_mut(spec.value_width).enumerate() {
             let q = &q.row(t)[head * spec.key_width..][..spec.key_width];

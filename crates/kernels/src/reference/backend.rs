@@ -88,6 +88,7 @@ impl Kernels for Reference {
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,
         soft_cap(SoftCap) => elementwise::soft_cap,
+        clamp(Clamp) => elementwise::clamp,
         argmax(Argmax) => sample::argmax,
         sample(Sample) => sample::sample,
         kv_write(KvWrite) => attention::write,

@@ -3,7 +3,7 @@
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::ops::{
-    AddGated, CopyRows, GatherColumns, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap,
+    AddGated, Clamp, CopyRows, GatherColumns, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap,
 };
 use crate::tensor::{View, ViewMut};
 
@@ -122,5 +122,11 @@ pub(super) fn soft_cap(call: SoftCap) -> Result<()> {
     let cap = f64::from(cap);
     let capped = |y: &mut f32| *y = (cap * (f64::from(*y) / cap).tanh()) as f32;
     RowsMut::new(SoftCap::NAME, &mut y)?.each(|_, y| y.iter_mut().for_each(capped));
+    Ok(())
+}
+
+pub(super) fn clamp(call: Clamp) -> Result<()> {
+    let Clamp { low, high, mut y } = call;
+    RowsMut::new(Clamp::NAME, &mut y)?.each(|_, y| y.iter_mut().for_each(|y| *y = y.clamp(low, high)));
     Ok(())
 }

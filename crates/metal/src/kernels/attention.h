@@ -32,6 +32,10 @@
 // The sum of a split that met a block id out of range: the output is zero then.
 #define BAD_SUM -1.0f
 
+// Optional buffers.
+#define HAS_SINKS 1u
+#define HAS_ENDS 2u
+
 #include "AttentionParams"
 
 // Words of the plan: the number of listed tokens, and of tiles; the tokens, at most as many as in the batch; then the first
@@ -50,7 +54,12 @@ DEV float query_scale(constant AttentionParams& p, u32 position) {
     return steps ? p.scale * fmaf(p.temperature, log(1.0f + (float)steps), 1.0f) : p.scale;
 }
 
-// Whether a token has a sequence, and its position an entry of the block table.
+// The last position that a token sees: its own, or a later one in `ends`.
+DEV u32 last_seen(constant AttentionParams& p, const GLOBAL u32* ends, u32 token, u32 position) {
+    return p.has & HAS_ENDS ? max(position, ends[token]) : position;
+}
+
+// Whether a token has a sequence, and a position an entry of the block table.
 DEV bool stands(constant AttentionParams& p, u32 slot, u32 position) {
     return slot < p.table_rows && position / KV_BLOCK < p.context_columns;
 }
@@ -69,8 +78,8 @@ DEV Unit unit_of(constant AttentionParams& p, u32 index) {
 struct Splits {
     u32 count, rounds;
 };
-DEV Splits splits_of(constant AttentionParams& p, u32 position) {
-    u32 all = position / ROUND - first_seen(p, position) / ROUND + 1;
+DEV Splits splits_of(constant AttentionParams& p, u32 position, u32 last) {
+    u32 all = last / ROUND - first_seen(p, position) / ROUND + 1;
     if (all <= p.whole) return {1, all};
     u32 rounds = (all + MAX_SPLITS - 1) / MAX_SPLITS;
     return {(all + rounds - 1) / rounds, rounds};
@@ -78,7 +87,7 @@ DEV Splits splits_of(constant AttentionParams& p, u32 position) {
 
 // A sink is a logit without a value; that of no sink has no exponential.
 DEV float sink_of(constant AttentionParams& p, const GLOBAL float* sinks, u32 head) {
-    return p.sunk ? sinks[head] * LOG2_E : MINUS_INFINITY;
+    return p.has & HAS_SINKS ? sinks[head] * LOG2_E : MINUS_INFINITY;
 }
 
 // Where results go: rows of the batch, and activations.

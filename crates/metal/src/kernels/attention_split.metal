@@ -9,31 +9,32 @@
 
 KERNEL_BOUNDED(attention_split, THREADS, 1)
 (WALK_ARGUMENTS, INOUT(float, vectors, 12), INOUT(float2, stats, 13), INOUT(u32, flag, 14),
- PARAMS(AttentionParams, p, 15)) {
+ IN(u32, ends, 15), PARAMS(AttentionParams, p, 16)) {
     WALK_OPERANDS;
     Partials partials = {vectors, stats};
     u32 count = p.listed ? plan[0] : p.tokens;
     for (u32 index = here.block_x(); index < count; index += here.grid_x()) {
         u32 token = p.listed ? plan[PLAN_TOKENS + index] : index, at = p.walkers == 1 ? here.block_x() : index;
         u32 slot = slots[token], position = positions[token], walker = here.block_z();
-        if (!stands(p, slot, position)) {
+        u32 last = last_seen(p, ends, token, position);
+        if (!stands(p, slot, last)) {
             if (walker > 0) continue;
             write_zeros(here, p, unit, token, results);
             if (slot != PADDING && here.thread_x() == 0) {
                 if (slot >= p.table_rows) raise(flag, FLAG_SLOT, slot, token, p.table_rows);
-                else raise(flag, FLAG_POSITION, position, token, p.context_columns * KV_BLOCK);
+                else raise(flag, FLAG_POSITION, last, token, p.context_columns * KV_BLOCK);
             }
             continue;
         }
-        Splits splits = splits_of(p, position);
+        Splits splits = splits_of(p, position, last);
         const GLOBAL u32* blocks = table + u64(slot) * p.table_cols;
-        Queries queries = {unit, token, 1, slot, position};
-        u32 first = first_seen(p, position), all_end = position / ROUND + 1;
+        Queries queries = {unit, token, 1, slot, position, last - position};
+        u32 first = first_seen(p, position), all_end = last / ROUND + 1;
         u64 partial = partial_of(p, at, unit.head_first);
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             u32 begin_round = first / ROUND + split * splits.rounds, end = min(begin_round + splits.rounds, all_end);
-            if (meets_bad_block(here, p, blocks, slot, first, position, begin_round, end, flag)) {
+            if (meets_bad_block(here, p, blocks, slot, first, last, begin_round, end, flag)) {
                 if (splits.count == 1) write_zeros(here, p, unit, token, results);
                 else if (here.thread_x() < unit.heads)
                     stats[partial + here.thread_x() * p.splits + split] = float2(0.0f, BAD_SUM);

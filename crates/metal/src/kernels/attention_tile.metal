@@ -8,7 +8,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     if (here.block_x() >= plan[1]) return;
     const GLOBAL u32* tile = plan + PLAN_TOKENS + p.tokens + here.block_x() * 2;
     u32 token = tile[0], tokens = tile[1], slot = slots[token], position = positions[token];
-    Queries queries = {unit, token, tokens, slot, position};
+    Queries queries = {unit, token, tokens, slot, position, 0};
     const GLOBAL u32* blocks = table + u64(slot) * p.table_cols;
     u32 first = first_seen(p, position), last = position + tokens - 1;
     u32 first_round = first / ROUND, end = last / ROUND + 1;

@@ -17,6 +17,7 @@ struct Queries {
     Unit unit;
     u32 token, tokens;
     u32 slot, position;  // position: of the first
+    u32 ahead;           // positions that a query sees after its own
 };
 // The context of a row; empty if there is no such row.
 struct Sight {
@@ -24,8 +25,8 @@ struct Sight {
     u32 first, last;
 };
 DEV Sight sight_of(constant AttentionParams& p, Queries queries, u32 row) {
-    u32 i = row / queries.unit.heads, last = queries.position + i;
-    return {i < queries.tokens, first_seen(p, last), last};
+    u32 i = row / queries.unit.heads, position = queries.position + i;
+    return {i < queries.tokens, first_seen(p, position), position + queries.ahead};
 }
 
 // Memory of the block of threads.
@@ -144,7 +145,7 @@ DEV void rescale(Scratch scratch, THREAD Walk& walk) {
 // rounds are in range.
 DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q, Side keys, Side values, Queries queries,
                    const GLOBAL u32* blocks, u32 begin, u32 end, Scratch scratch, THREAD Walk& walk) {
-    u32 first = first_seen(p, queries.position), last = queries.position + queries.tokens - 1;
+    u32 first = first_seen(p, queries.position), last = queries.position + queries.tokens - 1 + queries.ahead;
     u32 kv_head = queries.unit.kv_head;
     bool whole_keys = p.query_columns == p.key_columns;
     if (whole_keys) load_queries(here, p, q, queries, 0, scratch);

@@ -33,6 +33,7 @@ macro_rules! with_parts {
             add = rows::add,
             scale = rows::scale,
             soft_cap = rows::soft_cap,
+            clamp = rows::clamp,
             copies = rows::copies,
             causal_conv = recurrent::causal_conv,
             delta_rule = recurrent::delta_rule,

@@ -192,6 +192,24 @@ pub fn soft_cap(suite: &Suite) {
     }
 }
 
+/// [`Clamp`]: values on both sides of the range, or of one side of it, infinities and NaN.
+pub fn clamp(suite: &Suite) {
+    let rng = &mut suite.rng("clamp");
+    for &tokens in suite.some("rows", TOKENS) {
+        for cols in [1, 17, 300] {
+            let y = with_wild_rows(rng, tokens, cols);
+            let (low, high) = rng.pick(&[(-0.5, 0.7), (-1.0, f32::INFINITY), (f32::NEG_INFINITY, 0.25), (0.5, 0.5)]);
+            let run = |b: &Backend| {
+                let mut y = Guarded::of(b, &y, tokens, cols, Guard::ODD);
+                b.run(Clamp { low, high, y: y.view_mut() }).expect("clamp");
+                // NaN is not equal to itself.
+                Output::from(y.read(b).iter().map(|y| if y.is_nan() { 1e9 } else { *y }).collect::<Vec<f32>>())
+            };
+            suite.check("clamp", &format_args!("{tokens} × {cols}, {low} to {high}"), Tolerance::Exact, &run);
+        }
+    }
+}
+
 /// [`CopyRows`].
 pub fn copy_rows(suite: &Suite) {
     let rng = &mut suite.rng("copy_rows");

@@ -136,6 +136,7 @@ impl Case {
             temperature: rng.chance(0.3).then(|| some_temperature(rng)),
             window: (sort == Lengths::Short && rng.chance(0.5)).then(|| some_window(rng)),
             first: rng.pick(&[0, 0, 1, 17]),
+            ahead: rng.chance(0.3).then(|| rng.pick(&[2, 5, 20, 200])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
             precision: rng.pick(&PRECISIONS),
@@ -206,11 +207,11 @@ impl Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { layout: Layout { spec, lengths, .. }, parameters, tokens, .. } = self;
-        let Parameters { heads, temperature, window, first, sinks, softcap, precision } = parameters;
+        let Parameters { heads, temperature, window, first, ahead, sinks, softcap, precision } = parameters;
         write!(
             f,
-            "{spec:?}, {heads} heads, lengths {lengths:?}, {temperature:?}, window {window:?} from {first}, sinks {}, softcap \
-             {softcap:?}, {precision:?}, {} queries",
+            "{spec:?}, {heads} heads, lengths {lengths:?}, {temperature:?}, window {window:?} from {first}, ahead {ahead:?}, sinks {}, \
+             softcap {softcap:?}, {precision:?}, {} queries",
             sinks.is_some(),
             tokens.len()
         )
@@ -287,8 +288,8 @@ pub fn copy(suite: &Suite) {
         let spec = KvSpec { heads: 2, key_width, value_width, format, values_in_keys };
         let layout = Layout::new(rng, spec, vec![37, 37]);
         let precision = Precision::Exact;
-        let parameters =
-            Parameters { heads: 4, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
+        let (temperature, window, ahead, sinks, softcap) = (None, None, None, None, None);
+        let parameters = Parameters { heads: 4, temperature, window, first: 0, ahead, sinks, softcap, precision };
         let seed = rng.bits();
         let q = rng.normals(4 * key_width);
         let (first, second) = layout.table.split_at(layout.table_cols);

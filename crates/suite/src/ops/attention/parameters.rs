@@ -4,7 +4,7 @@ use super::super::common::*;
 use super::layout::Layout;
 use crate::guarded::buffer;
 use crate::rng::Rng;
-use gristmill_kernels::kv::{KvCache, KvFormat, KvSpec};
+use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec};
 use gristmill_kernels::tensor::Buffer;
 
 /// Keys and values are rounded to f16, or to 8 bits, by both sides, so the error is that of f32 sums over widths and
@@ -50,6 +50,8 @@ pub(in super::super) struct Parameters {
     pub(in super::super) temperature: Option<Temperature>,
     pub(in super::super) window: Option<Window>,
     pub(in super::super) first: usize,
+    /// The distance in which tokens see later ones, if they do: up to the next multiple.
+    pub(in super::super) ahead: Option<u32>,
     pub(in super::super) sinks: Option<Vec<f32>>,
     pub(in super::super) softcap: Option<f32>,
     pub(in super::super) precision: Precision,
@@ -70,13 +72,27 @@ impl Parameters {
     pub(in super::super) fn attention<'a>(
         &self,
         key_width: usize,
+        ends: Option<&'a Buffer<u32>>,
         sinks: Option<&'a Buffer<f32>>,
     ) -> AttentionOptions<'a> {
         let Self { heads, temperature, window, first, softcap, precision, .. } = *self;
         // The bounds are those of logits of this scale; a temperature brings them to it, at most.
         let largest = temperature.map_or(1.0, |temperature| temperature.factor(MOST_POSITIONS));
         let scale = 1.5 / (key_width as f32).sqrt() / largest as f32;
-        AttentionOptions { heads, scale, temperature, window, first, sinks, softcap, precision }
+        AttentionOptions { heads, scale, temperature, window, first, ends, sinks, softcap, precision }
+    }
+
+    /// The last position that each token sees, as tokens of images do.
+    pub(in super::super) fn ends(&self, layout: &Layout, tokens: &[(u32, u32)]) -> Option<Vec<u32>> {
+        let ahead = self.ahead?;
+        let end = |&(slot, position): &(u32, u32)| match layout.lengths.get(slot as usize) {
+            // Tokens between others that see further.
+            Some(_) if ahead == 5 && position % 3 == 1 => 0,
+            // Some lie before the token, which changes nothing.
+            Some(&length) => (position / ahead * ahead + ahead - 2).min(length as u32 - 1),
+            None => 7,
+        };
+        Some(tokens.iter().map(end).collect())
     }
 
     pub(in super::super) fn attend(
@@ -89,10 +105,14 @@ impl Parameters {
     ) -> Vec<f32> {
         let KvSpec { key_width, value_width, .. } = layout.spec;
         let sinks = self.sinks.as_ref().map(|sinks| buffer(b, sinks));
-        let parameters = self.attention(key_width, sinks.as_ref());
+        let mut placement = layout.placement(b, tokens);
+        let ends = self.ends(layout, tokens);
+        let last = ends.iter().flatten().max().copied().unwrap_or(0) as usize;
+        placement.context_columns = placement.context_columns.max(last / KV_BLOCK + 1);
+        let ends = ends.map(|ends| buffer(b, &ends));
+        let parameters = self.attention(key_width, ends.as_ref(), sinks.as_ref());
         let q = Guarded::of(b, q, tokens.len(), self.heads * key_width, Guard::ODD);
         let mut out = Guarded::poisoned(b, tokens.len(), self.heads * value_width, Guard::ODD);
-        let placement = layout.placement(b, tokens);
         b.run(Attention { q: q.view(), cache, placement: &placement, options: parameters, out: out.view_mut() })
             .expect("attention");
         out.read(b)

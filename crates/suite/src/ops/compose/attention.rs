@@ -197,8 +197,16 @@ pub fn qkv_write(suite: &Suite) {
                 prepared.write_by_parts(b, tokens.len(), &mut x, &mut cache, &placement);
             }
             let precision = Precision::Exact;
-            let parameters =
-                Parameters { heads, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
+            let parameters = Parameters {
+                heads,
+                temperature: None,
+                window: None,
+                first: 0,
+                ahead: None,
+                sinks: None,
+                softcap: None,
+                precision,
+            };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!("{preparation}, {} tokens, {guard:?}", tokens.len());
@@ -273,6 +281,7 @@ impl AttendCase {
             temperature: rng.chance(0.3).then(|| some_temperature(rng)),
             window: rng.chance(0.3).then(|| some_window(rng)),
             first: rng.pick(&[0, 0, 0, 1]),
+            ahead: rng.chance(0.2).then(|| rng.pick(&[2, 5, 20])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.2).then_some(5.0),
             precision,
@@ -307,7 +316,8 @@ impl AttendCase {
         layout.write(b, &mut cache, &self.before);
         let prepared = preparation.on(b);
         let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
-        let options = parameters.attention(key_width, sinks.as_ref());
+        let ends = parameters.ends(layout, tokens).map(|ends| buffer(b, &ends));
+        let options = parameters.attention(key_width, ends.as_ref(), sinks.as_ref());
         let mut x = Guarded::of(b, &self.qkv, rows, preparation.width(), guard);
         let mut out = Guarded::poisoned(b, rows, out_width, guard);
         let mut act = b.alloc_act(parameters.precision, rows + 1, out_width).expect("alloc_act");
@@ -370,11 +380,11 @@ impl AttendCase {
 impl fmt::Display for AttendCase {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Self { layout, preparation, parameters, tokens, guard, named, .. } = self;
-        let Parameters { temperature, window, first, softcap, precision, .. } = parameters;
+        let Parameters { temperature, window, first, ahead, softcap, precision, .. } = parameters;
         write!(
             f,
-            "{preparation}, lengths {:?}, {} tokens, {temperature:?}, window {window:?} from {first}, sinks {}, softcap {softcap:?}, \
-             {precision:?}, {guard:?}, readers named: {named}",
+            "{preparation}, lengths {:?}, {} tokens, {temperature:?}, window {window:?} from {first}, ahead {ahead:?}, sinks {}, \
+             softcap {softcap:?}, {precision:?}, {guard:?}, readers named: {named}",
             layout.lengths,
             tokens.len(),
             parameters.sinks.is_some(),

@@ -150,14 +150,22 @@ impl Case {
     ) -> Vec<f32> {
         let Self { heads, latent, rotated, precision, .. } = *self;
         let (tokens, of_heads) = (self.tokens.len(), self.tokens.len() * heads);
-        let parameters =
-            Parameters { heads, temperature: None, window: None, first: 0, sinks: None, softcap: None, precision };
+        let parameters = Parameters {
+            heads,
+            temperature: None,
+            window: None,
+            first: 0,
+            ahead: None,
+            sinks: None,
+            softcap: None,
+            precision,
+        };
         // Queries that need no preparation.
         let q: Vec<f32> = self.queries.iter().copied().cycle().take(of_heads * (latent + rotated)).collect();
         let q = buffer(b, &q);
         let mut out = buffer(b, &vec![f32::NAN; of_heads * latent]);
         let q = q.view(tokens, heads * (latent + rotated)).expect("all of them");
-        let options = parameters.attention(latent + rotated, None);
+        let options = parameters.attention(latent + rotated, None, None);
         let mut act = b.alloc_act(Precision::Fast, of_heads + 1, latent).expect("alloc_act");
         let readers = [ActReader::dense(weight, of_heads)];
         if is_named {

@@ -72,6 +72,7 @@ pub(super) const fn plain() -> AttentionOptions<'static> {
         temperature: None,
         window: None,
         first: 0,
+        ends: None,
         sinks: None,
         softcap: None,
         precision: Precision::Exact,
@@ -153,6 +154,11 @@ fn options(suite: &Suite) {
     shaped("attention: queries", (2, 31), (2, 16));
     shaped("attention: rows", (2, 32), (1, 16));
     shaped("attention: columns", (2, 32), (2, 17));
+    for (case, kind, ends) in [("few ends", Kind::Shape, &[31][..]), ("an end", Kind::Id, &[32, 31])] {
+        let ends = buffer(b, ends);
+        let options = AttentionOptions { ends: Some(&ends), ..plain() };
+        refused(suite, &format!("attention: {case}"), kind, (2, 16), |b, out| attend(b, &good, options, (2, 32), out));
+    }
     for (case, kind, options) in bad_options(&buffer(b, &[0.0; 3])) {
         let (q, out) = ((2, 8 * options.heads), (2, 4 * options.heads));
         refused(suite, &format!("attention: {case}"), kind, out, |b, out| attend(b, &good, options, q, out));

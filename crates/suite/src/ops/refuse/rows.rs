@@ -102,6 +102,13 @@ fn sums(suite: &Suite) {
     for (case, cap) in [("soft_cap: none", 0.0), ("soft_cap: negative", -1.0), ("soft_cap: infinite", f32::INFINITY)] {
         refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| b.run(SoftCap { cap, y: y.view_mut() }));
     }
+    for (case, low, high) in
+        [("clamp: empty", 1.0, 0.5), ("clamp: NaN", f32::NAN, 1.0), ("clamp: to NaN", 0.0, f32::NAN)]
+    {
+        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| {
+            b.run(Clamp { low, high, y: y.view_mut() })
+        });
+    }
     let gate = Guarded::of(b, &[1.0; 2], 2, 1, Guard::ODD);
     refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| {
         b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
