@@ -26,14 +26,14 @@ from gguf import GGUFReader
 from gguf import GGMLQuantizationType as Q
 from safetensors.torch import load_file, save_file
 
-from tiny.build import build, norm_shift
+from tiny.build import build, kept_buffers, norm_shift
 from tiny.draw import nmse
 from tiny.files import finish
 from tiny.formats import decode, encode
 from tiny.recurrent import Order
 from tiny.shapes import MODELS, VOCAB
 from tiny.tensors import half, names, unpermute
-from towers import lfm2_vl, mistral3_vl, qwen_vl
+from towers import gemma3_vl, gemma4_vl, lfm2_vl, mistral3_vl, qwen_vl
 
 MODELS_FOLDER = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 OUT = MODELS_FOLDER / "vision"
@@ -41,6 +41,9 @@ TOWERS = {
     "lfm2-vl-f32": (lfm2_vl, "lfm2-f32", Q.F32, 1e-6), "lfm2-vl-q8_0": (lfm2_vl, "lfm2-f32", Q.Q8_0, 1e-3),
     "qwen3-vl-f32": (qwen_vl, "qwen3vl-f32", Q.F32, 1e-6), "qwen3-vl-q8_0": (qwen_vl, "qwen3vl-f32", Q.Q8_0, 1e-3),
     "mistral3-vl-f32": (mistral3_vl, "mistral3-f32", Q.F32, 1e-6), "mistral3-vl-q8_0": (mistral3_vl, "mistral3-f32", Q.Q8_0, 1e-3),
+    "gemma3-vl-f32": (gemma3_vl, "gemma3-f32", Q.F32, 1e-6), "gemma3-vl-q8_0": (gemma3_vl, "gemma3-f32", Q.Q8_0, 1e-3),
+    "gemma4-vl-f32": (gemma4_vl, "gemma4-f32", Q.F32, 1e-6), "gemma4-vl-q8_0": (gemma4_vl, "gemma4-f32", Q.Q8_0, 1e-3),
+    "gemma4-e-vl-f32": (gemma4_vl, "gemma4-e-f32", Q.F32, 1e-6),
     "qwen35-f32": (qwen_vl, "qwen35-f32", Q.F32, 1e-6),
 }
 # The token that stands for a row of a picture.
@@ -52,7 +55,7 @@ def text_model(name: str):
     """The golden text model."""
     shape = MODELS[name]
     model = build(shape)
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters()) | kept_buffers(model)
     tensors = {tensor.name: tensor for tensor in GGUFReader(MODELS_FOLDER / f"{name}.gguf").tensors}
     for ours, theirs, heads in names(shape):
         to = half(parameters, theirs)
@@ -104,7 +107,7 @@ def make(name: str) -> None:
         data = encode(stored, one)
         tensors[ours] = (data, one)
         decoded = decode(data, one).reshape(stored.shape)
-        parameter.copy_(torch.from_numpy(np.ascontiguousarray(of_file(decoded))))
+        parameter.copy_(torch.from_numpy(np.ascontiguousarray(of_file(decoded))).reshape(parameter.shape))
 
     pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
                 for rows, columns in family.SIZES]
@@ -155,7 +158,7 @@ def write_folder(folder: pathlib.Path, model, family) -> None:
         tensors = load_file(pathlib.Path(saved, "model.safetensors"))
         config = json.loads(pathlib.Path(saved, "config.json").read_text())
     folder.mkdir(exist_ok=True)
-    parts = ("visual", "vision_tower", "multi_modal_projector")
+    parts = ("visual", "vision_tower", "multi_modal_projector", "embed_vision")
     save_file({name: tensor for name, tensor in tensors.items() if any(part in name for part in parts)},
               folder / "model.safetensors")
     settings = {key: value for key, value in config.items() if key != "text_config"}

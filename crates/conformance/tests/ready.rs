@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use gristmill_conformance::golden;
 use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_engine::model::spec::{BlockInputs, ModelSpec, NormKind};
+use gristmill_engine::vision::{ImageSpan, Patches, Prepared};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, SamplingOptions};
 use gristmill_files::gguf::GgufFile;
 use gristmill_gpu::precompile::make_ready;
@@ -170,6 +172,56 @@ fn of_every_golden_model() {
         }
     }
     assert!(models > 20);
+}
+
+/// The kernels of every tower, for images of several sizes, and of steps with images.
+#[test]
+fn of_every_tower() {
+    for name in golden::visions() {
+        for architecture in [75, 90] {
+            check_tower(name, architecture);
+        }
+    }
+}
+
+fn check_tower(name: &str, architecture: u32) {
+    let id = DeviceId::Cuda(0);
+    let (multiprocessors, shared_bytes) = (132, if architecture < 80 { 64 << 10 } else { 227 << 10 });
+    let properties =
+        Properties { id, name: "idle".to_owned(), architecture, multiprocessors, shared_bytes, memory: 80 << 30 };
+    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
+    let open = |end: &str| GgufFile::open(golden::vision_folder().join(format!("{name}.{end}.gguf"))).unwrap();
+    let text = open("golden").metadata().required::<&str>("golden.text").unwrap().to_owned();
+    let text = GgufFile::open(golden::models_folder().join(format!("{text}.gguf"))).unwrap();
+    let model = Model::with_backend(text, backend, LoadOptions::default()).unwrap();
+    let model = Arc::new(model.with_tower(open("mmproj")).unwrap());
+    let limits = Limits { context: Some(90), sequences: 2, batch_tokens: 90, ..Limits::default() };
+    model.make_ready(&limits, |_| ()).unwrap();
+    assert!(gpu.launched.lock().unwrap().is_empty());
+    let tower = model.tower().unwrap().clone();
+    let (merge, of_patch) = (tower.spec().merge, 3 * tower.spec().patch.pow(2));
+    let mut runner = Runner::new(model, limits).unwrap();
+    for (high, wide) in [(1, 1), (1, 5), (4, 4), (2, 30), (8, 9)] {
+        let (rows, columns) = (high * merge, wide * merge);
+        if rows * columns > tower.processor().most_patches() {
+            continue;
+        }
+        let tiles = vec![Patches { rows, columns, values: vec![0.0; rows * columns * of_patch] }];
+        let image = Arc::new(Prepared { tiles, hash: [(high * wide) as u8; 32] });
+        let spans = [ImageSpan { start: 2, tokens: high * wide, image, tile: 0, first: 0 }];
+        let id = runner.open_sequence().unwrap();
+        let mut batch = Batch::new();
+        batch.push_with_images(id, &vec![1; high * wide + 3], 0, &spans, Outputs::Last);
+        runner.forward(&batch).unwrap().argmax().unwrap();
+        batch.clear();
+        batch.push_with_images(id, &[1], high * wide + 3, &spans, Outputs::Last);
+        runner.forward(&batch).unwrap().argmax().unwrap();
+        runner.close_sequence(id).unwrap();
+    }
+    let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
+    let missing: Vec<String> = launched.difference(&prepared).map(Unit::to_string).collect();
+    assert!(missing.is_empty() && launched.len() > 5, "{name}, sm_{architecture}: not ready: {missing:?}");
 }
 
 /// What `gristmill doctor` runs by default: the kernels are those that a dry run of the cases collects, and so few that

@@ -106,6 +106,13 @@ fn preprocessing(header: &mut GgufWriter, processor: &Processor) -> Result<(), C
         header.set("clip.vision.image_min_pixels", number(min))?;
         header.set("clip.vision.image_max_pixels", number(max))?;
     }
+    if let Fit::Budget { tokens } = processor.fit {
+        let pixels = tokens.saturating_mul((processor.patch * processor.merge).pow(2));
+        header.set("clip.vision.image_max_pixels", number(pixels))?;
+    }
+    if let Fit::Fixed(_) = processor.fit {
+        header.set("clip.vision.projector.scale_factor", number(processor.merge))?;
+    }
     if let Some(tiling) = processor.tiling {
         header.set("clip.vision.preproc_min_tiles", number(tiling.min))?;
         header.set("clip.vision.preproc_max_tiles", number(tiling.max))?;
@@ -171,9 +178,34 @@ impl TowerPlanner<'_> {
                 }
                 Ok(())
             }
+            TowerHow::Optional => match self.checkpoint.tensor(&name) {
+                Some(tensor) => self.push(ours, tensor),
+                None => Ok(()),
+            },
+            TowerHow::Clamped => {
+                let weight = format!("{name}.linear.weight");
+                let tensor = self.checkpoint.tensor(&weight).ok_or_else(|| self.missing(weight))?;
+                self.push(format!("{ours}.weight"), tensor)?;
+                for end in ["input_min", "input_max", "output_min", "output_max"] {
+                    if let Some(tensor) = self.checkpoint.tensor(&format!("{name}.{end}")) {
+                        self.push(format!("{ours}.{end}"), tensor)?;
+                    }
+                }
+                Ok(())
+            }
             TowerHow::Same => {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
                 self.push(ours, tensor)
+            }
+            TowerHow::PlusOne => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no vector");
+                let [len] = *tensor.shape.as_slice() else { return Err(wrong()) };
+                let mut values = vec![0.0; usize::try_from(len).unwrap_or(usize::MAX)];
+                float(tensor)?.decode(self.checkpoint.data(tensor), &mut values).ok_or_else(wrong)?;
+                values.iter_mut().for_each(|value| *value += 1.0);
+                self.tensors.push(OutputTensor { name: ours, shape: vec![len], source: Source::Values(values) });
+                Ok(())
             }
             TowerHow::PairRows => {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
@@ -210,13 +242,16 @@ impl TowerPlanner<'_> {
         let format = float(tensor)?;
         let shape: Vec<u64> = tensor.shape.iter().rev().copied().collect();
         let [columns, count] = match *shape.as_slice() {
+            [] => [1, 1],
             [columns] => [columns, 1],
             [columns, rows] => [columns, rows],
+            [columns, rows, tables] => [columns, rows.saturating_mul(tables)],
             _ => return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector and no matrix")),
         }
         .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let rows = RowPlan { count, columns, order };
         let source = Source::Tensors { parts: vec![Stored::Rows(tensor.clone())], format, rows };
+        let shape = if shape.is_empty() { vec![1] } else { shape };
         self.tensors.push(OutputTensor { name, shape, source });
         Ok(())
     }

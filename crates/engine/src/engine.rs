@@ -78,6 +78,8 @@ pub struct Engine {
     pub(crate) failure: Failure,
     pub(crate) counters: Arc<Counters>,
     pub(crate) sequences: usize,
+    /// Tokens of a prompt that a step has room for next to those of all sequences in decode.
+    pub(crate) step_room: usize,
     /// Requests of a tenant that may wait.
     pub(crate) queue: usize,
     /// For the requests that run or wait.
@@ -155,6 +157,7 @@ impl Engine {
             failure,
             counters,
             sequences,
+            step_room: batch_tokens - (sequences - 1),
             queue,
             permits,
         })

@@ -74,6 +74,24 @@ impl Pictures {
     }
 }
 
+impl Pictures {
+    /// Refuses pictures whose tokens see each other, and which no step has room for. A step has few rows of logits, so
+    /// log-probabilities of their tokens are refused too.
+    pub(crate) fn check_whole(&self, step_room: usize, wants_logprobs: bool) -> Result<(), Error> {
+        let largest = self.spans().iter().map(|span| span.tokens).max().unwrap_or(0);
+        let reason = match (largest > step_room, wants_logprobs && largest > 0) {
+            (true, _) => format!(
+                "{largest} tokens, of which one step must have all (found room for {step_room}); use larger batches (--batch)"
+            ),
+            (_, true) => {
+                "prompt_logprobs: not available for a prompt with images of this model; leave it out".to_owned()
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Picture { reason })
+    }
+}
+
 impl PartialEq for Pictures {
     fn eq(&self, other: &Self) -> bool {
         let known = |span: &ImageSpan| (span.start, span.tokens, span.tile, span.first, span.image.hash);

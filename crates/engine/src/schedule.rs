@@ -16,6 +16,24 @@ pub(super) struct Pending {
     pub(super) decodes: bool,
     /// Smaller for slots that started earlier.
     pub(super) priority: u64,
+    /// Positions of images whose tokens see each other, ascending: a step has all that are pending of one, or none.
+    pub(super) whole: Vec<Range<usize>>,
+}
+
+impl Pending {
+    /// The most tokens, up to this number, after which a step can end.
+    fn cut(&self, tokens: usize) -> usize {
+        let Range { start, end } = self.positions;
+        let wanted = start.saturating_add(tokens).min(end);
+        let inside = self.whole.iter().find(|image| image.start < wanted && wanted < image.end.min(end));
+        inside.map_or(wanted, |image| image.start.max(start)) - start
+    }
+
+    /// The fewest tokens that a step can have.
+    pub(super) fn least(&self) -> usize {
+        let Range { start, end } = self.positions;
+        self.whole.iter().find(|image| image.contains(&start)).map_or(1, |image| image.end.min(end) - start)
+    }
 }
 
 /// The share of a step's tokens that the prompt that started first gets, however many shorter ones there are.
@@ -36,7 +54,8 @@ pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pend
     }
     let prompts = || pending.iter().enumerate().filter(|(_, one)| !one.decodes);
     if let Some((at, oldest)) = prompts().min_by_key(|(_, one)| one.priority) {
-        left.grant(at, oldest, left.tokens.div_ceil(OF_THE_OLDEST), left.more_rows.div_ceil(OF_THE_OLDEST));
+        let tokens = left.tokens.div_ceil(OF_THE_OLDEST).max(oldest.least());
+        left.grant(at, oldest, tokens, left.more_rows.div_ceil(OF_THE_OLDEST));
     }
     let mut shortest: Vec<(usize, &Pending)> = pending.iter().enumerate().collect();
     shortest.sort_by_key(|(_, one)| (one.positions.len(), one.priority));
@@ -66,6 +85,10 @@ impl Left {
         if one.all_rows {
             let own = usize::from(*granted == 0);
             more = more.min(self.more_rows.min(more_rows).saturating_add(own));
+        }
+        more = one.cut(*granted + more).saturating_sub(*granted);
+        if one.all_rows && more > 0 {
+            let own = usize::from(*granted == 0);
             self.more_rows -= more.saturating_sub(own);
         }
         self.tokens -= more;
@@ -97,8 +120,25 @@ mod tests {
             all_rows: false,
             decodes: n == 1,
             priority: slot as u64,
+            whole: Vec::new(),
         };
         wanted.iter().enumerate().map(one).collect()
+    }
+
+    /// A step ends before an image, or after it: that of the oldest prompt gets its tokens, and others wait.
+    #[test]
+    fn images_are_whole() {
+        let mut some = pending(&[1, 40, 30]);
+        some[1].whole = vec![14..30, 40..45];
+        some[2].whole = vec![8..20];
+        // The oldest prompt has four tokens before its image, and the shorter one starts within one.
+        assert_eq!(granted(&some, 10, 3), [1, 4, 0]);
+        assert_eq!(granted(&some, 17, 3), [1, 4, 12]);
+        assert_eq!(granted(&some, 42, 3), [1, 4, 30]);
+        some[1].positions.start = 14;
+        assert_eq!(some[1].least(), 16);
+        assert_eq!(share(&some, 18, 3)[1].positions, 14..30);
+        assert_eq!(share(&some, 100, 3)[1].positions, 14..50);
     }
 
     /// The tokens that each slot gets.

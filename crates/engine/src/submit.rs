@@ -131,6 +131,9 @@ impl Engine {
             request.pictures = Pictures::new(images);
         }
         request.pictures.check(&self.model, prompt.len())?;
+        if self.model.spec().has_whole_images() {
+            request.pictures.check_whole(self.step_room, request.prompt_logprobs.is_some())?;
+        }
         // Its tokens stand for it in each choice.
         let text = mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));
         let is_reply = matches!(text, Prompt::Rendered { is_started: false, .. });

@@ -3,12 +3,13 @@
 //! `step` is the loop's body: schedule, submit, receive, emit. `admission` starts waiting jobs, `sharing` chooses jobs
 //! that are preempted for other tenants, `preemption` finds the tokens of a step and preempts jobs if the KV cache is
 //! full, `drafts` generates draft tokens. `submit` submits a
-//! step, `overlap` the next one before the host has the tokens of the current one, `receive` waits for a step and
+//! step, `images` computes images of prompts in parts, `overlap` submits the next step before the host has the tokens of the current one, `receive` waits for a step and
 //! advances its sequences, and `failure` ends the jobs of a step or a device that failed.
 
 mod admission;
 mod drafts;
 mod failure;
+mod images;
 mod overlap;
 mod preemption;
 mod receive;
@@ -226,6 +227,7 @@ impl Worker {
         self.admit();
         self.make_drafts();
         let chunks = self.chunks();
+        let chunks = self.with_images(chunks)?;
         self.report();
         let slots: Vec<usize> = chunks.iter().map(|chunk| chunk.slot).collect();
         match self.submit(chunks) {
@@ -262,7 +264,12 @@ impl Worker {
         let decoding = pending.iter().filter(|one| one.decodes).map(|one| one.positions.len()).sum::<usize>();
         match decoding {
             0 => self.batch_tokens,
-            _ => self.batch_tokens.min(decoding.saturating_add(self.prefill_budget.prompt_tokens())),
+            _ => {
+                let oldest = pending.iter().filter(|one| !one.decodes).min_by_key(|one| one.priority);
+                let least = oldest.map_or(0, Pending::least);
+                let prompts = self.prefill_budget.prompt_tokens().max(least);
+                self.batch_tokens.min(decoding.saturating_add(prompts))
+            }
         }
     }
 
@@ -277,6 +284,7 @@ impl Worker {
 
     /// The tokens of each slot that are not in its state, up to its next checkpoint.
     fn pending(&self) -> Vec<Pending> {
+        let has_whole_images = self.runner.model().spec().has_whole_images();
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
             let running = running.as_ref()?;
             let Running { tokens, computed, draft, priority, job, .. } = running;
@@ -284,7 +292,10 @@ impl Worker {
             let all = tokens.len() + draft.len();
             let end = self.runner.next_checkpoint(running.sequence).ok().flatten().map_or(all, |next| next.min(all));
             let (positions, all_rows) = (*computed..end, of_prompt || !draft.is_empty());
-            Some(Pending { slot, positions, all_rows, decodes: running.decodes(), priority: *priority })
+            let decodes = running.decodes();
+            let images = job.numbered.spans().iter().map(|span| span.start..span.start + span.tokens);
+            let whole = if has_whole_images && !decodes { images.collect() } else { Vec::new() };
+            Some(Pending { slot, positions, all_rows, decodes, priority: *priority, whole })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }

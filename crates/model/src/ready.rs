@@ -12,7 +12,7 @@ use crate::load::Progress;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::{PassOutputs, forward, predict};
-use crate::program::scratch::{PictureRows, Scratch};
+use crate::program::scratch::{ImageEnds, PictureRows, Scratch};
 use crate::state::{Reuse, State};
 use crate::tower::walk;
 
@@ -73,6 +73,10 @@ impl Model {
             let row = Arc::new(backend.alloc::<f32>(width, "a row of a picture")?);
             scratch.axes = self.weights.axes(spec, &rotaries, most, backend)?;
             scratch.axes.iter_mut().for_each(|axes| axes.is_on = true);
+            if spec.has_whole_images() {
+                let last = backend.alloc::<u32>(most, "the ends of images")?;
+                scratch.ends = Some(ImageEnds { last, is_on: true });
+            }
             for tokens in [most, bucket(1)] {
                 let levels = tower.spec().levels();
                 scratch.pictures = vec![PictureRows { rows: row.clone(), first: 0, at: 0, tokens: 1, levels }];

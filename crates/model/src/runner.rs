@@ -25,7 +25,7 @@ use crate::limits::Limits;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
-use crate::program::scratch::Scratch;
+use crate::program::scratch::{ImageEnds, Scratch};
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use crate::tower::Encoder;
 use draft::Drafts;
@@ -134,6 +134,10 @@ impl Runner {
         let mut scratch = scratch;
         if encoder.is_some() {
             let _exclusive = backend.exclusive();
+            if spec.has_whole_images() {
+                let last = backend.alloc::<u32>(tokens, "the ends of images")?;
+                scratch.ends = Some(ImageEnds { last, is_on: false });
+            }
             scratch.axes = model.weights.axes(spec, &rotaries, tokens, backend)?;
         }
         Ok(Self {

@@ -114,6 +114,11 @@ impl ModelSpec {
         self.layers.iter().chain(&self.heads)
     }
 
+    /// Whether the tokens of an image see each other in some layer, so that one step must have all of them.
+    pub fn has_whole_images(&self) -> bool {
+        self.layers.iter().any(|layer| layer.attention().is_some_and(|attention| attention.both_ways))
+    }
+
     /// Whether a tensor is not loaded: those of prediction heads that are not loaded, keys and values of a layer that reads
     /// the cache of another, those of an index that no context needs, and the head of a reranker.
     pub fn leaves_out(&self, tensor: &str) -> bool {
@@ -357,6 +362,8 @@ pub struct AttentionSpec {
     pub temperature: Option<Temperature>,
     /// The positions that a token sees; `None` for all up to its own.
     pub window: Option<Window>,
+    /// Tokens of an image also see the later tokens of that image, if there is a vision tower.
+    pub both_ways: bool,
     /// Each head has a logit that takes part in the softmax and has no value.
     pub sinks: bool,
     /// Norm of queries and keys.

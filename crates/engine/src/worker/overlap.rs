@@ -90,7 +90,7 @@ impl Worker {
         }
         let chunk = |next: &Next| {
             let (slot, positions, priority) = (next.slot, next.len..next.len + 1, next.priority);
-            Pending { slot, positions, all_rows: false, decodes: true, priority }
+            Pending { slot, positions, all_rows: false, decodes: true, priority, whole: Vec::new() }
         };
         let row = |next: &Next| Row { slot: next.slot, next: None, drafted: 0 };
         let mut step = Submitted::new(sequences.iter().map(chunk).collect(), sequences.iter().map(row).collect());

@@ -149,6 +149,13 @@ pub enum TowerHow {
     Linear,
     /// One tensor.
     Same,
+    /// One tensor, if it is there.
+    Optional,
+    /// A weight in a module `linear` without bias, and next to that the ends of the ranges of its inputs and outputs, if they
+    /// are there.
+    Clamped,
+    /// One tensor, to which 1 is added.
+    PlusOne,
     /// Weights of patches whose columns are (row, column, channel).
     ChannelsLast,
     /// Weights of patches whose columns are (channel, row, column).

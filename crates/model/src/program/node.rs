@@ -2,7 +2,7 @@
 
 use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, Epilogue, GateKind, Routing, Temperature, Window};
 
-use super::{ActId, Columns, Factor, GroupsId, MatrixId, OrderId, RowsId, VectorId};
+use super::{ActId, Columns, Factor, GroupsId, MatrixId, OrderId, RowsId, ScalarId, VectorId};
 
 /// An operation of a forward pass, with the name that it has in the kernels. [`fuse`](super::fuse) makes `NormAct`,
 /// `NormMatmul`, `AddNorm`, `AddNormAct` and `AddNorms` of simpler nodes; the builder emits all others.
@@ -117,11 +117,24 @@ pub(crate) enum Node {
         y: RowsId,
     },
     /// y = cap · tanh(y / cap).
+    /// y between two numbers.
+    Clamp {
+        low: ScalarId,
+        high: ScalarId,
+        y: RowsId,
+    },
     SoftCap {
         cap: f32,
         y: RowsId,
     },
     /// With `act`, the product is also prepared as activations.
+    /// out = scale · (the sum of `parts` parts of the columns of x).
+    AddParts {
+        x: RowsId,
+        parts: usize,
+        scale: f32,
+        out: RowsId,
+    },
     Multiply {
         x: Columns,
         gate: Columns,
@@ -316,6 +329,8 @@ pub(crate) struct Attention {
     /// Positions before this one are visible only to themselves.
     pub(crate) first: usize,
     pub(crate) sinks: Option<VectorId>,
+    /// Tokens of an image see all of it.
+    pub(crate) both_ways: bool,
 }
 
 /// A router's choice of experts for each token. The choices of a pass are adjacent, `top_k` for each token and layer:
@@ -397,7 +412,7 @@ impl Node {
             Node::Join { x, out } => rows(&[*x, *out]),
             Node::Embed { out, .. } | Node::Pictures { out } | Node::AddPictures { out, .. } => rows(&[*out]),
             Node::RmsNorm(norm) => rows(&norm.values()),
-            Node::LayerNorm { x, out, .. } => rows(&[*x, *out]),
+            Node::LayerNorm { x, out, .. } | Node::AddParts { x, out, .. } => rows(&[*x, *out]),
             Node::Prepare { x, act } => with(&[*x], &[*act]),
             Node::PrepareColumns { x, act } => with(&[x.rows], &[*act]),
             Node::Copy { x, out } => rows(&[x.rows, out.rows]),
@@ -420,7 +435,7 @@ impl Node {
             Node::AddNorm(sum) => rows(&sum.values()),
             Node::AddNormAct { sum, act, .. } => with(&sum.values(), &[*act]),
             Node::AddNorms { norms: [a, b], y, .. } => rows(&[a.x, a.out, b.x, b.out, *y]),
-            Node::Scale { y, .. } | Node::SoftCap { y, .. } => rows(&[*y]),
+            Node::Scale { y, .. } | Node::SoftCap { y, .. } | Node::Clamp { y, .. } => rows(&[*y]),
             Node::Multiply { x, gate, out, act, .. } => with(&[x.rows, gate.rows, *out], &maybe(act)),
             Node::QkNorm { x, .. } | Node::Rope { x, .. } => rows(&[x.rows]),
             Node::Attend { qkv: q, out, act, .. }

@@ -7,7 +7,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::kv::KvSpec;
 use gristmill_kernels::ops::{
-    Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv,
+    Add, AddGated, AddNorm, AddNormAct, AddNorms, Attend, Attention, AttentionAct, AttentionOptions, CausalConv, Clamp,
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
     GatherColumns, GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
     MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route,
@@ -245,6 +245,21 @@ impl<'a> Pass<'a> {
                 let (from, mut to) = (s.rows(x), s.rows_mut(y));
                 b.run(Add { x: self.view(x, &from)?, scale, y: self.view_mut(y, &mut to)? })?
             }
+            Node::AddParts { x, parts, scale, out } => {
+                let (from, mut to) = (s.rows(x), s.rows_mut(out));
+                let (x, mut out) = (self.view(x, &from)?, self.view_mut(out, &mut to)?);
+                let part = x.cols() / parts.max(1);
+                for at in 0..parts {
+                    let x = x.columns(at * part..(at + 1) * part)?;
+                    match at {
+                        0 => {
+                            b.run(CopyRows { x, out: out.reborrow() })?;
+                            b.run(Scale { factor: scale, y: out.reborrow() })?;
+                        }
+                        _ => b.run(Add { x, scale, y: out.reborrow() })?,
+                    }
+                }
+            }
             Node::AddGated { x, gate, y } => {
                 let (from, gates, mut to) = (s.rows(x), s.rows(gate.rows), s.rows_mut(y));
                 let (x, gate, y) = (self.view(x, &from)?, self.columns(gate, &gates)?, self.view_mut(y, &mut to)?);
@@ -269,6 +284,10 @@ impl<'a> Pass<'a> {
                 if factor != 1.0 {
                     b.run(Scale { factor, y: self.view_mut(y, &mut rows)? })?
                 }
+            }
+            Node::Clamp { low, high, y } => {
+                let (low, high, mut rows) = (w.scalar(low), w.scalar(high), s.rows_mut(y));
+                b.run(Clamp { low, high, y: self.view_mut(y, &mut rows)? })?
             }
             Node::SoftCap { cap, y } => b.run(SoftCap { cap, y: self.view_mut(y, &mut s.rows_mut(y))? })?,
             Node::Multiply { x, gate, kind, out, act } => {
@@ -545,9 +564,10 @@ impl<'a> Pass<'a> {
     }
 
     fn options(&self, options: node::Attention) -> AttentionOptions<'a> {
-        let node::Attention { heads, scale, cap, temperature, window, first, sinks } = options;
+        let node::Attention { heads, scale, cap, temperature, window, first, sinks, both_ways } = options;
         let (sinks, precision) = (self.vector(sinks), self.precision);
-        AttentionOptions { heads, scale, temperature, window, first, sinks, softcap: cap, precision }
+        let ends = self.scratch.ends.as_ref().filter(|ends| both_ways && ends.is_on).map(|ends| &ends.last);
+        AttentionOptions { heads, scale, temperature, window, first, ends, sinks, softcap: cap, precision }
     }
 
     fn experts(&self, experts: &node::Experts) -> Result<()> {

@@ -204,6 +204,14 @@ pub(crate) struct PictureRows {
     pub(crate) levels: usize,
 }
 
+/// The last position that each token of a pass sees.
+#[derive(Debug)]
+pub(crate) struct ImageEnds {
+    pub(crate) last: Buffer<u32>,
+    /// Whether the current pass has tokens of images.
+    pub(crate) is_on: bool,
+}
+
 /// The buffers of a pass of up to T tokens and R rows of logits, allocated once. A cell is borrowed while a node runs:
 /// the values of a node have different buffers, because they are live at the same time.
 #[derive(Debug)]
@@ -221,6 +229,8 @@ pub(crate) struct Scratch {
     head_ids: Buffer<u32>,
     /// Rows of pictures in the current pass.
     pub(crate) pictures: Vec<PictureRows>,
+    /// What tokens of images see, in models in which that is the whole image.
+    pub(crate) ends: Option<ImageEnds>,
     /// Positions of several axes, in models and towers that have them.
     pub(crate) axes: Option<Axes>,
     /// Forced choices of experts, which replace the routers' choices. `None` until a pass is forced.
@@ -275,6 +285,7 @@ impl Scratch {
             weights: RefCell::new(backend.alloc::<f32>(choices, "the router")?),
             head_ids,
             pictures: Vec::new(),
+            ends: None,
             axes: None,
             forced: None,
             floats: floats.collect::<Result<_>>()?,

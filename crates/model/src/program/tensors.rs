@@ -196,6 +196,11 @@ impl TensorSpec {
         Self { by_channel: Some(joined), ..self }
     }
 
+    /// A matrix that the file has transposed.
+    pub(crate) fn transposed(self) -> Self {
+        Self { heads: Some(Heads { count: 1, transposed: true }), ..self }
+    }
+
     /// A matrix for each head, from a tensor that has for each head `parts[0]` rows, then `parts[1]`.
     pub(crate) fn of_heads(name: &str, cols: usize, heads: usize, parts: [usize; 2], part: HeadPart) -> Self {
         let rows = heads.saturating_mul(parts[0].saturating_add(parts[1]));

@@ -185,6 +185,7 @@ impl Runner {
                 backend.run(CopyRows { x, out: previous.view_mut_at(row * width, 1, width)? })?;
             }
         }
+        self.scratch.ends.iter_mut().for_each(|ends| ends.is_on = false);
         for step in 0..steps {
             let rows = rows_at(step);
             // A context is far below 2^32.

@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 use std::iter::repeat;
+use std::ops::Range;
 
 use gristmill_kernels::ops::PADDING;
+use gristmill_vision::ImageSpan;
 
 use super::graphs::largest_captured;
 use super::logits::take_argmax;
@@ -16,6 +18,15 @@ use crate::program::run::{PassOutputs, forward};
 use crate::program::scratch::PictureRows;
 use crate::stage::Stage;
 use crate::state::SequenceId;
+
+/// The token whose per-layer inputs tokens of images have: Gemma's padding token.
+const IMAGE_INPUTS: u32 = 0;
+
+/// The images of which tokens are at these positions.
+fn of_positions<'a>(spans: &'a [ImageSpan], positions: &Range<usize>) -> impl Iterator<Item = &'a ImageSpan> {
+    let Range { start, end } = *positions;
+    spans.iter().filter(move |span| span.start < end && start < span.start.saturating_add(span.tokens))
+}
 
 impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it requests.
@@ -94,6 +105,31 @@ impl Runner {
         }
     }
 
+    /// Whether the images of a sequence's tokens at these positions need no pass of the tower before a batch with them; or are
+    /// so many that their rows are not kept.
+    pub fn has_images(&self, spans: &[ImageSpan], positions: &Range<usize>) -> bool {
+        let Some(encoder) = &self.encoder else { return true };
+        let images: Vec<&ImageSpan> = of_positions(spans, positions).collect();
+        images.iter().all(|span| encoder.has_rows(&span.image, span.tile))
+            || !encoder.keeps(images.iter().map(|span| span.tokens).sum())
+    }
+
+    /// Computes up to this number of further parts (a layer is one) of the tower's pass for the first image of a sequence's
+    /// tokens at these positions that lacks its rows. A batch with the images computes what is left.
+    ///
+    /// # Errors
+    /// [`Error::Picture`] for an image that the tower cannot read, [`Error::Memory`] if memory is too little.
+    pub fn encode_images(&mut self, spans: &[ImageSpan], positions: Range<usize>, parts: usize) -> Result<()> {
+        let Some(encoder) = &mut self.encoder else { return Ok(()) };
+        let model = self.model.clone();
+        let _exclusive = model.backend.exclusive();
+        let lacks = |span: &&ImageSpan| !encoder.has_rows(&span.image, span.tile);
+        match of_positions(spans, &positions).find(lacks) {
+            Some(span) => encoder.advance(&span.image, span.tile, parts).map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// The rows of the batch's pictures, which the tower computes before anything of the sequences changes.
     fn encode(&mut self, batch: &Batch) -> Result<()> {
         self.scratch.pictures.clear();
@@ -108,6 +144,12 @@ impl Runner {
             if first.checked_add(tokens).is_none_or(|end| end > of_tile) {
                 let reason = format!(
                     "tokens {first}… of a tile (found {tokens}, expected an end at {of_tile}); use the tower's layout"
+                );
+                return Err(Error::Picture { reason });
+            }
+            if self.scratch.ends.is_some() && first + tokens < of_tile {
+                let reason = format!(
+                    "a step has {tokens} of {of_tile} tokens; its tokens see each other, so one step must have all of them"
                 );
                 return Err(Error::Picture { reason });
             }
@@ -126,6 +168,23 @@ impl Runner {
             axes.place(&self.model.backend, &positions)?;
         }
         Ok(axes.is_on)
+    }
+
+    /// Uploads the last position that each token sees, if the batch has images whose tokens see each other.
+    fn place_ends(&mut self, batch: &Batch, padded: usize) -> Result<()> {
+        let Some(ends) = &mut self.scratch.ends else { return Ok(()) };
+        ends.is_on = !batch.images.is_empty();
+        if !ends.is_on {
+            return Ok(());
+        }
+        let mut last: Vec<u32> = self.places.iter().map(|(_, position)| *position).collect();
+        for &BatchImage { at, tokens, .. } in &batch.images {
+            if let Some([of_image @ .., end]) = last.get_mut(at..at + tokens) {
+                of_image.fill(*end);
+            }
+        }
+        last.resize(padded, 0);
+        Ok(self.model.backend.upload(&last, &mut ends.last)?)
     }
 
     fn run(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
@@ -159,7 +218,12 @@ impl Runner {
         let keeps = self.scratch.start_pass(tokens);
         let step = self.state.place(backend, &self.places, tokens, keeps)?;
         self.scratch.force(backend, &self.model.spec, self.limits.batch_tokens, experts, tokens)?;
-        backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
+        let mut ids = padded(&batch.tokens, tokens);
+        if self.model.spec.layer_inputs.is_some() {
+            // Inputs of layers are those of the padding token, whose embedding the image's row replaces.
+            batch.images.iter().for_each(|image| ids[image.at..image.at + image.tokens].fill(IMAGE_INPUTS));
+        }
+        backend.upload(&ids, &mut self.scratch.tokens)?;
         // Neighbouring rows at once.
         for run in batch.sampled.chunk_by(|(at, row), next| (at + 1, row + 1) == *next) {
             let (at, row) = run[0];
@@ -176,6 +240,7 @@ impl Runner {
         let has_axes = self.place_axes(&places, tokens);
         self.places = places;
         let has_axes = has_axes?;
+        self.place_ends(batch, tokens)?;
         let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         self.last = Some(shape);
         if self.expert_counts.is_none() {

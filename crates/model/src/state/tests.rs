@@ -32,6 +32,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         scale: 1.0,
         temperature: None,
         window: window.map(Window::Last),
+        both_ways: false,
         sinks: false,
         qk_norm: None,
         norm_after_rope: false,

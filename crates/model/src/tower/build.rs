@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_kernels::ops::{Activation, Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
-use super::spec::{Step, TABLE, TowerSpec};
+use super::spec::{STANDARD, Step, TABLE, TowerSpec};
 use crate::program::node::{Attention, Node, RmsNorm};
 use crate::program::tensors::{TensorSpec, Tensors, VectorSpec};
 use crate::program::{ActId, ActShape, Columns, MatrixId, Part, Program, RowsId, RowsShape, Unit, VectorId};
@@ -18,13 +18,18 @@ pub(super) struct Ends {
     pub(super) patches: RowsId,
     /// Starts as the positions.
     pub(super) residual: RowsId,
+    /// Rows for tokens: what is added, and what the sum is multiplied with.
+    pub(super) standard: Option<[RowsId; 2]>,
 }
 
 impl Ends {
     /// Those of a program of [`build`], whose first node states them.
     pub(super) fn of(program: &Program) -> Option<Self> {
         match program.layers.first()?.nodes.first()? {
-            Node::Input { rows } => Some(Self { patches: *rows.first()?, residual: *rows.get(1)? }),
+            Node::Input { rows } => {
+                let standard = rows.get(2..4).and_then(|rows| <[RowsId; 2]>::try_from(rows).ok());
+                Some(Self { patches: *rows.first()?, residual: *rows.get(1)?, standard })
+            }
             _ => None,
         }
     }
@@ -39,6 +44,7 @@ pub(super) fn build(spec: &TowerSpec) -> Program {
         acts: Vec::new(),
         nodes: Vec::new(),
         unit: Unit::Token,
+        standard: None,
     };
     builder.program()
 }
@@ -51,6 +57,8 @@ struct Builder<'a> {
     nodes: Vec<Node>,
     /// The unit of new values.
     unit: Unit,
+    /// Rows for [`Step::Standardise`]: what is added, and what the sum is multiplied with.
+    standard: Option<[RowsId; 2]>,
 }
 
 impl Builder<'_> {
@@ -58,11 +66,21 @@ impl Builder<'_> {
         let TowerSpec { patch, width, .. } = *self.spec;
         let values = 3 * patch * patch;
         let (patches, residual) = (self.new_rows(values, "patches"), self.new_rows(width, "the residual stream"));
-        self.nodes.push(Node::Input { rows: vec![patches, residual] });
-        if let Some(side) = self.spec.table_side() {
-            // Only checked here: the host reads the table.
-            self.tensors.add_host(TensorSpec::new(TABLE, &[width, side * side]));
+        let mut inputs = vec![patches, residual];
+        if self.spec.steps.contains(&Step::Standardise) {
+            self.unit = Unit::Output;
+            self.standard = Some([self.new_rows(width, "what is added"), self.new_rows(width, "factors")]);
+            self.unit = Unit::Token;
         }
+        // Only checked here: the host reads these.
+        if let Some(shape) = self.spec.table_shape() {
+            self.tensors.add_host(TensorSpec::new(TABLE, &shape));
+        }
+        if let Some(standard) = self.standard {
+            STANDARD.iter().for_each(|name| self.tensors.add_host(TensorSpec::new(*name, &[width])));
+            inputs.extend(standard);
+        }
+        self.nodes.push(Node::Input { rows: inputs });
         let mut bias = self.spec.patch_bias.then(|| self.vector("v.patch_embd.bias", width));
         let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
         // A tower for videos has a kernel for each of two frames; a picture is both.
@@ -122,53 +140,117 @@ impl Builder<'_> {
     }
 
     fn layer(&mut self, layer: usize, residual: RowsId) {
-        let &TowerSpec { width, heads, inner, norm, norm_eps, activation, biases, .. } = self.spec;
+        let &TowerSpec { inner, norm, norm_eps, activation, is_clamped, biases, .. } = self.spec;
         let name = |part: &str| format!("v.blk.{layer}.{part}");
-        let add = Epilogue::Add { scale: 1.0 };
 
         let x = self.norm(&name("ln1"), norm, norm_eps, residual);
-        let act = self.prepare(x);
-        let (parts, rows): (&[&str], _) = match self.spec.is_fused {
-            true => (&["attn_qkv"], 3 * width),
-            false => (&["attn_q", "attn_k", "attn_v"], width),
+        let (attended, act) = self.attention(layer, x);
+        let act = if is_clamped { None } else { Some(act) };
+        self.add(&name("attn_out"), (attended, act), &name("attn_post_norm"), residual);
+
+        let x = self.norm(&name("ln2"), norm, norm_eps, residual);
+        let h = match (self.spec.is_gated, is_clamped) {
+            (true, false) => self.gate_up([&name("ffn_gate"), &name("ffn_up")], inner, x),
+            (true, true) => {
+                let [gate, up] = ["ffn_gate", "ffn_up"].map(|part| self.clamped(&name(part), inner, x));
+                let (x, gate, out) = (self.all(up), self.all(gate), self.new_rows(inner, "an MLP"));
+                self.nodes.push(Node::Multiply { x, gate, kind: GateKind::Gelu, out, act: None });
+                out
+            }
+            (false, _) => {
+                let up = self.product(&name("ffn_up"), inner, biases, x);
+                self.activation(activation, up)
+            }
         };
-        let tensors = |part: &'static str, shape: &[usize]| -> Vec<TensorSpec> {
-            parts.iter().map(|of| TensorSpec::new(format!("{}.{part}", name(of)), shape)).collect()
-        };
-        let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, rows]));
-        let bias = biases.then(|| self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
+        self.add(&name("ffn_down"), (h, None), &name("ffn_post_norm"), residual);
+    }
+
+    /// Attention of the whole picture, and the same as activations.
+    fn attention(&mut self, layer: usize, x: RowsId) -> (RowsId, ActId) {
+        let &TowerSpec { width, heads, biases, scale, norm_eps, .. } = self.spec;
+        let name = |part: &str| format!("v.blk.{layer}.{part}");
         let qkv = self.new_rows(3 * width, "queries, keys and values");
-        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
+        if self.spec.is_clamped {
+            for (at, part) in ["attn_q", "attn_k", "attn_v"].into_iter().enumerate() {
+                let of_part = self.clamped(&name(part), width, x);
+                let out = Columns { rows: qkv, first: at * width, end: (at + 1) * width };
+                self.nodes.push(Node::Copy { x: self.all(of_part), out });
+            }
+        } else {
+            let act = self.prepare(x);
+            let (parts, rows): (&[&str], _) = match self.spec.is_fused {
+                true => (&["attn_qkv"], 3 * width),
+                false => (&["attn_q", "attn_k", "attn_v"], width),
+            };
+            let tensors = |part: &'static str, shape: &[usize]| -> Vec<TensorSpec> {
+                parts.iter().map(|of| TensorSpec::new(format!("{}.{part}", name(of)), shape)).collect()
+            };
+            let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, rows]));
+            let bias = biases.then(|| self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
+            self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
+        }
+        let columns = |first: usize, end: usize| Columns { rows: qkv, first: first * width, end: end * width };
+        let head_width = width / heads;
+        if self.spec.has_qk_norms {
+            let q = self.vector(&name("attn_q_norm.weight"), head_width);
+            let k = self.vector(&name("attn_k_norm.weight"), head_width);
+            let v = self.tensors.add_vector(VectorSpec::Repeated { values: &[1.0], count: head_width });
+            for (at, weight) in [q, k, v].into_iter().enumerate() {
+                self.nodes.push(Node::QkNorm { x: columns(at, at + 1), weight, eps: norm_eps });
+            }
+        }
+        if self.spec.rope.is_some() {
+            self.nodes.push(Node::Rope { layer, x: columns(0, 2), head_width });
+        }
         let (out, act) = (self.new_rows(width, "attention"), self.new_act(width));
         let options = Attention {
             heads,
-            scale: (heads as f32 / width as f32).sqrt(),
+            scale,
             cap: None,
             temperature: None,
             window: None,
             first: 0,
             sinks: None,
+            both_ways: false,
         };
-        if self.spec.rope.is_some() {
-            let x = Columns { rows: qkv, first: 0, end: 2 * width };
-            self.nodes.push(Node::Rope { layer, x, head_width: width / heads });
-        }
-        let qkv = Columns { rows: qkv, first: 0, end: 3 * width };
-        self.nodes.push(Node::AttendWhole { layer, qkv, norms: None, options, out, act });
-        let (weight, bias) = self.linear(&name("attn_out"), [width, width], biases);
-        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+        self.nodes.push(Node::AttendWhole { layer, qkv: columns(0, 3), norms: None, options, out, act });
+        (out, act)
+    }
 
-        let x = self.norm(&name("ln2"), norm, norm_eps, residual);
-        let h = match self.spec.is_gated {
-            true => self.gate_up([&name("ffn_gate"), &name("ffn_up")], inner, x),
-            false => {
-                let up = self.product(&name("ffn_up"), inner, biases, x);
-                self.activation(activation, up)
-            }
+    /// Adds a product to the residual stream, by way of its norm if there is one. `act` is x as activations, if it is known.
+    fn add(&mut self, name: &str, (x, act): (RowsId, Option<ActId>), post_norm: &str, residual: RowsId) {
+        let &TowerSpec { width, norm, norm_eps, biases, has_post_norms, is_clamped, .. } = self.spec;
+        if !is_clamped && !has_post_norms {
+            let act = act.unwrap_or_else(|| self.prepare(x));
+            let (weight, bias) = self.linear(name, [self.cols(x), width], biases);
+            let epilogue = Epilogue::Add { scale: 1.0 };
+            self.nodes.push(Node::Matmul { weight, bias, act, epilogue, y: residual });
+            return;
+        }
+        let mut y = match is_clamped {
+            true => self.clamped(name, width, x),
+            false => self.product(name, width, biases, x),
         };
-        let act = self.prepare(h);
-        let (weight, bias) = self.linear(&name("ffn_down"), [inner, width], biases);
-        self.nodes.push(Node::Matmul { weight, bias, act, epilogue: add, y: residual });
+        if has_post_norms {
+            y = self.norm(post_norm, norm, norm_eps, y);
+        }
+        self.nodes.push(Node::Add { x: y, scale: 1.0, y: residual });
+    }
+
+    /// A product without bias of clamped rows, clamped.
+    fn clamped(&mut self, name: &str, out: usize, x: RowsId) -> RowsId {
+        let input = self.new_rows(self.cols(x), "a clamped input");
+        self.nodes.push(Node::Copy { x: self.all(x), out: self.all(input) });
+        self.clamp(&format!("{name}.input"), input);
+        let y = self.product(name, out, false, input);
+        self.clamp(&format!("{name}.output"), y);
+        y
+    }
+
+    fn clamp(&mut self, name: &str, y: RowsId) {
+        let [low, high] =
+            ["min", "max"].map(|end| self.tensors.add_scalar(TensorSpec::new(format!("{name}_{end}"), &[1])));
+        self.nodes.push(Node::Clamp { low, high, y });
     }
 
     /// activation(gate · x) · (up · x).
@@ -192,6 +274,19 @@ impl Builder<'_> {
     fn step(&mut self, step: &Step, x: RowsId) -> RowsId {
         match step {
             Step::Norm { name, kind, eps } => self.norm(name, *kind, *eps, x),
+            Step::PlainNorm => {
+                let (cols, out) = (self.cols(x), self.new_rows(self.cols(x), "a norm"));
+                let weight = self.tensors.add_vector(VectorSpec::Repeated { values: &[1.0], count: cols });
+                self.nodes.push(Node::RmsNorm(RmsNorm { x, weight, out }));
+                out
+            }
+            Step::Standardise => {
+                let Some([shift, factor]) = self.standard else { return x };
+                self.nodes.push(Node::Add { x: shift, scale: 1.0, y: x });
+                let (x, gate, out) = (self.all(x), self.all(factor), self.new_rows(self.cols(x), "standardised rows"));
+                self.nodes.push(Node::Multiply { x, gate, kind: GateKind::Linear, out, act: None });
+                out
+            }
             Step::Join => {
                 self.unit = Unit::Output;
                 let out = self.new_rows(self.cols(x) * self.spec.merge.pow(2), "joined patches");
@@ -203,6 +298,20 @@ impl Builder<'_> {
                 let (act, cols) = (self.prepare(x), self.cols(x));
                 let tensor =
                     TensorSpec::new(format!("{name}.weight"), &[cols, *out]).by_channel(self.spec.merge.pow(2));
+                let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
+                let y = self.new_rows(*out, "a product");
+                self.nodes.push(Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y });
+                y
+            }
+            Step::Pool { scale } => {
+                let parts = self.spec.merge.pow(2);
+                let (out, scale) = (self.new_rows(self.cols(x) / parts, "averages"), scale / parts as f32);
+                self.nodes.push(Node::AddParts { x, parts, scale, out });
+                out
+            }
+            Step::Transposed { name, out } => {
+                let act = self.prepare(x);
+                let tensor = TensorSpec::new(format!("{name}.weight"), &[*out, self.cols(x)]).transposed();
                 let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
                 let y = self.new_rows(*out, "a product");
                 self.nodes.push(Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y });

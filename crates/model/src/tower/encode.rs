@@ -108,11 +108,22 @@ impl Encoder {
         Ok(rows)
     }
 
+    /// Whether the rows of a tile are kept.
+    pub(crate) fn has_rows(&self, image: &Prepared, tile: usize) -> bool {
+        self.kept.iter().any(|(kept, _)| *kept == (image.hash, tile))
+    }
+
+    /// Whether the rows of this number of tokens can be kept at a time, each tile with all of its tokens.
+    pub(crate) fn keeps(&self, tokens: usize) -> bool {
+        let TowerSpec { out, .. } = self.tower.info.spec;
+        tokens.saturating_mul(out * self.tower.info.spec.levels() * size_of::<f32>()) <= KEPT_BYTES
+    }
+
     /// Computes up to this number of further parts of a tile's pass. Returns whether its rows are kept. A pass of another tile
     /// that is not finished is discarded.
     pub(crate) fn advance(&mut self, image: &Prepared, tile: usize, parts: usize) -> Result<bool> {
         let key = (image.hash, tile);
-        if self.kept.iter().any(|(kept, _)| *kept == key) {
+        if self.has_rows(image, tile) {
             return Ok(true);
         }
         let patches = image.tiles.get(tile).ok_or_else(|| Error::Picture {
@@ -170,13 +181,23 @@ impl Encoder {
 impl Memory {
     /// Uploads the patches and the positions of a tile, in the given order of its places.
     fn upload(&mut self, tower: &Tower, size: [usize; 2], values: &[f32], order: &[[usize; 2]]) -> Result<()> {
-        let Tower { info: TowerInfo { spec, program, .. }, backend, table, .. } = tower;
+        let Tower { info: TowerInfo { spec, program, .. }, backend, table, standard, .. } = tower;
         let (ends, of_patch) = (Ends::of(program).ok_or(Error::UnknownSequence)?, values.len() / order.len().max(1));
         let patch = |&[y, x]: &[usize; 2]| &values[(y * size[1] + x) * of_patch..][..of_patch];
-        let ordered: Vec<f32> = order.iter().flat_map(patch).copied().collect();
+        let mut ordered: Vec<f32> = order.iter().flat_map(patch).copied().collect();
+        if spec.is_centred {
+            ordered.iter_mut().for_each(|value| *value = 2.0 * (*value - 0.5));
+        }
         let positions = resized(spec.positions, table, spec.width, size, order);
         backend.upload(&ordered, &mut self.scratch.rows_mut(ends.patches))?;
         backend.upload(&positions, &mut self.scratch.rows_mut(ends.residual))?;
+        if let (Some(ends), Some([bias, scale])) = (ends.standard, standard) {
+            let tokens = order.len() / (spec.merge * spec.merge);
+            let shift: Vec<f32> = bias.iter().map(|bias| -bias).collect();
+            for (rows, values) in ends.into_iter().zip([&shift, scale]) {
+                backend.upload(&values.repeat(tokens), &mut self.scratch.rows_mut(rows))?;
+            }
+        }
         self.states.place(backend, order.len())?;
         if let Some(axes) = &mut self.scratch.axes {
             let of_axis = |axis: usize| order.iter().map(|place| place[axis] as u32).collect();
@@ -231,6 +252,12 @@ pub(crate) fn walk(tower: &Tower, backend: &Backend, most: usize, sizes: impl It
 /// The rotations by rows and by columns.
 fn rope_axes(backend: &Backend, rope: PatchRope, width: usize) -> Result<Vec<AxisRotary>> {
     let (base, style, odd) = match rope {
+        PatchRope::ColumnsThenRows { base } => {
+            let frequency = |pair: usize| f64::from(base).powf(-((4 * pair) as f64) / width as f64) as f32;
+            let frequencies: Vec<f32> = (0..width / 4).map(frequency).collect();
+            let from = |first: usize| axis_rotary(backend, RopeStyle::Halves, &frequencies, 1.0, first);
+            return Ok(vec![from(width / 2)?, from(0)?]);
+        }
         PatchRope::RowsThenColumns { base } => (base, RopeStyle::Halves, 0.0),
         PatchRope::EvenRowsOddColumns { base } => (base, RopeStyle::Interleaved, 2.0),
     };

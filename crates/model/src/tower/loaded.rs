@@ -10,7 +10,7 @@ use gristmill_kernels::tensor::DeviceId;
 use gristmill_vision::{Patches, Processor};
 
 use super::info::TowerInfo;
-use super::spec::{TABLE, TowerSpec};
+use super::spec::{Positions, STANDARD, TABLE, TowerSpec};
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::spec::ModelSpec;
@@ -27,6 +27,8 @@ pub struct Tower {
     pub(super) attention_precision: Precision,
     /// The table of positions, a row for each place of its square.
     pub(super) table: Vec<f32>,
+    /// What is subtracted from tokens, and what the difference is multiplied with.
+    pub(super) standard: Option<[Vec<f32>; 2]>,
 }
 
 impl fmt::Debug for Tower {
@@ -53,9 +55,11 @@ impl Tower {
             Ok(values)
         };
         let table = file.tensor(TABLE).map(values).transpose()?.unwrap_or_default();
+        let [bias, scale] = STANDARD.map(|name| file.tensor(name).map(values).transpose());
+        let standard = bias?.zip(scale?).map(|(bias, scale)| [bias, scale]);
         drop(exclusive);
         let attention_precision = if info.spec.is_exact(&file) { Precision::Exact } else { precision };
-        Ok(Self { file, info, weights, backend, precision, attention_precision, table })
+        Ok(Self { file, info, weights, backend, precision, attention_precision, table, standard })
     }
 
     /// The file.
@@ -84,6 +88,11 @@ impl Tower {
         if *rows == 0 || *columns == 0 || !rows.is_multiple_of(merge) || !columns.is_multiple_of(merge) {
             let rule = format!("{rows} × {columns} patches (expected multiples of {merge}); resize the picture");
             return wrong(rule);
+        }
+        if let Positions::ColumnsAndRows { len } = self.info.spec.positions
+            && *rows.max(columns) > len
+        {
+            return wrong(format!("{rows} × {columns} patches (expected at most {len} of a side); resize the picture"));
         }
         let expected = rows.saturating_mul(*columns).saturating_mul(3 * patch * patch);
         if values.len() != expected {

@@ -51,6 +51,7 @@ pub(super) fn resized(
 ) -> Vec<f32> {
     let (of_rows, of_columns, side) = match positions {
         Positions::None => return vec![0.0; order.len() * width],
+        Positions::ColumnsAndRows { len } => return of_both(table, width, len, order),
         Positions::Antialiased { side } => (antialiased(side, rows), antialiased(side, columns), side),
         Positions::Aligned { side } => (aligned(side, rows), aligned(side, columns), side),
     };
@@ -65,6 +66,13 @@ pub(super) fn resized(
         }
     }
     out
+}
+
+/// The sum of the row of a patch's column in the first table, and of its row in the second.
+fn of_both(table: &[f32], width: usize, len: usize, order: &[[usize; 2]]) -> Vec<f32> {
+    let row = |at: usize| &table[at * width..][..width];
+    let of = |&[y, x]: &[usize; 2]| row(x).iter().zip(row(len + y)).map(|(x, y)| x + y);
+    order.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]
@@ -89,5 +97,8 @@ mod tests {
         let average = of(smooth, [1, 1]);
         assert!((average[0] - 8.0).abs() < 1e-5 && (average[1] - 9.0).abs() < 1e-5, "{average:?}");
         assert_eq!(of(aligned, [1, 2]), [0.0, 1.0, 4.0, 5.0]);
+        // Four columns and five rows.
+        let both = Positions::ColumnsAndRows { len: 4 };
+        assert_eq!(of(both, [1, 2]), [8.0, 10.0, 10.0, 12.0]);
     }
 }

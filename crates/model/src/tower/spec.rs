@@ -10,6 +10,9 @@ use crate::spec::NormKind;
 /// The tensor with the table of positions.
 pub(crate) const TABLE: &str = "v.position_embd.weight";
 
+/// The tensors of [`Step::Standardise`].
+pub(crate) const STANDARD: [&str; 2] = ["v.std_bias", "v.std_scale"];
+
 /// A tower with its projector. With x the patches' rows, a layer is
 ///
 /// ```text
@@ -47,6 +50,16 @@ pub struct TowerSpec {
     pub norm: NormKind,
     /// Added to the variance in these norms.
     pub norm_eps: f32,
+    /// Norms of queries and keys, for each head, and of values without weights.
+    pub has_qk_norms: bool,
+    /// Norms of what attention and the MLP add.
+    pub has_post_norms: bool,
+    /// Inputs and outputs of the layers' products are clamped, each to a range of its own.
+    pub is_clamped: bool,
+    /// Multiplies q · k.
+    pub scale: f32,
+    /// Pixels v from 0 to 1 become 2v − 1 before the first product.
+    pub is_centred: bool,
     /// The activation of the MLP: x · activation(x).
     pub activation: GateKind,
     /// The MLP has a gate, to which the activation is applied.
@@ -77,6 +90,11 @@ pub enum Positions {
         /// Rows, and columns, of the table.
         side: usize,
     },
+    /// A table for columns and one for rows, each with this many rows; what they have of a patch is added.
+    ColumnsAndRows {
+        /// The rows of each.
+        len: usize,
+    },
     /// A square table, resized to the picture: bilinear, so that the first and the last patch of a side are those of the
     /// table.
     Aligned {
@@ -92,6 +110,12 @@ pub enum PatchRope {
     /// Of d / 2 pairs in halves of a head of d elements, the first half rotates by rows and the others by columns, pair i of
     /// each by base^(−4i / d).
     RowsThenColumns {
+        /// The base.
+        base: f32,
+    },
+    /// Of a head of d elements, the first half rotates by columns and the other by rows, each as d / 4 pairs in halves, pair i
+    /// of each by base^(−4i / d).
+    ColumnsThenRows {
         /// The base.
         base: f32,
     },
@@ -116,6 +140,10 @@ pub enum Step {
         /// Added to the variance.
         eps: f32,
     },
+    /// A norm by the root of the mean square, without weights.
+    PlainNorm,
+    /// (x − `v.std_bias`) · `v.std_scale`.
+    Standardise,
     /// The rows of a block become one row.
     Join,
     /// A product with the matrix of this name.
@@ -134,6 +162,18 @@ pub enum Step {
         /// Its rows.
         out: usize,
     },
+    /// A product with a matrix that the file has transposed.
+    Transposed {
+        /// The name of the matrix.
+        name: String,
+        /// Its columns in the file.
+        out: usize,
+    },
+    /// Of joined rows, their average times a factor.
+    Pool {
+        /// The factor.
+        scale: f32,
+    },
     /// x · kind(x).
     Activation(GateKind),
 }
@@ -144,11 +184,12 @@ impl TowerSpec {
         1 + self.deepstack.len()
     }
 
-    /// Rows, and columns, of the table of positions, if there is one.
-    pub(crate) fn table_side(&self) -> Option<usize> {
+    /// The shape of the table of positions, if there is one.
+    pub(crate) fn table_shape(&self) -> Option<Vec<usize>> {
         match self.positions {
             Positions::None => None,
-            Positions::Antialiased { side } | Positions::Aligned { side } => Some(side),
+            Positions::Antialiased { side } | Positions::Aligned { side } => Some(vec![self.width, side * side]),
+            Positions::ColumnsAndRows { len } => Some(vec![self.width, len, 2]),
         }
     }
 

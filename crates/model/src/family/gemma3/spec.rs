@@ -15,7 +15,8 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
     for suffix in ["attn_logit_softcapping", "final_logit_softcapping"] {
         file.refuse(suffix, "logits without a cap")?;
     }
-    let mut global = AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..file.attention(RopeStyle::Halves)? };
+    let qk_norm = Some(QkNorm::PerHead);
+    let mut global = AttentionSpec { qk_norm, both_ways: true, ..file.attention(RopeStyle::Halves)? };
     let mlp = file.dense(Activation::GeGlu)?;
     if file.layers()? == LAYERS_OF_27B && file.number_or_zero("attention.scale")?.is_none() {
         global.scale = 1.0 / (file.hidden()? as f32 / global.heads as f32).sqrt();

@@ -73,6 +73,7 @@ impl KeyReader<'_> {
             cap: None,
             temperature: None,
             window: self.optional_count("attention.sliding_window", usize::MAX)?.map(Window::Last),
+            both_ways: false,
             sinks: false,
             qk_norm: None,
             norm_after_rope: false,

@@ -21,6 +21,11 @@ pub(in crate::family) fn projector(source: &Source) -> Result<String> {
 impl KeyReader<'_> {
     /// What all towers have in common. Positions, steps and the width of the output are the family's.
     pub(in crate::family) fn tower(&self) -> Result<TowerSpec> {
+        self.tower_with(self.tower_activation()?)
+    }
+
+    /// The same of a family that has one activation, whatever its files say.
+    pub(in crate::family) fn tower_with(&self, activation: GateKind) -> Result<TowerSpec> {
         let (width, heads) =
             (self.count("vision.embedding_length", MAX_WIDTH)?, self.count("vision.attention.head_count", MAX_WIDTH)?);
         if !width.is_multiple_of(heads) {
@@ -44,7 +49,12 @@ impl KeyReader<'_> {
             inner: self.count("vision.feed_forward_length", MAX_WIDTH)?,
             norm: if self.tensor("v.blk.0.ln1.bias") { NormKind::Layer } else { NormKind::Rms },
             norm_eps: self.source.required::<f32>("clip.vision.attention.layer_norm_epsilon")?,
-            activation: self.tower_activation()?,
+            has_qk_norms: self.tensor("v.blk.0.attn_q_norm.weight"),
+            has_post_norms: self.tensor("v.blk.0.attn_post_norm.weight"),
+            is_clamped: self.tensor("v.blk.0.attn_q.input_max"),
+            scale: (heads as f32 / width as f32).sqrt(),
+            is_centred: false,
+            activation,
             positions: Positions::None,
             rope: None,
             deepstack: Vec::new(),
@@ -73,6 +83,11 @@ impl KeyReader<'_> {
         self.count(&suffix, MAX_SIDE)
     }
 
+    /// The same of a key that files can lack.
+    pub(in crate::family) fn optional_merge(&self, suffix: &str) -> Result<Option<usize>> {
+        self.optional_count(&format!("vision.{suffix}"), MAX_SIDE)
+    }
+
     /// Rows, and columns, of the table of positions.
     pub(in crate::family) fn table_side(&self) -> Result<usize> {
         let rows = self.rows_of(TABLE)?;
@@ -89,7 +104,22 @@ impl KeyReader<'_> {
 
     /// Rows of a matrix of the file.
     pub(in crate::family) fn rows_of(&self, name: &str) -> Result<usize> {
-        let rows = |shape: &[u64]| usize::try_from(*shape.get(1)?).ok().filter(|rows| (1..=MAX_WIDTH).contains(rows));
+        self.side_of(name, 1)
+    }
+
+    /// The shape of a tensor of the file.
+    pub(in crate::family) fn shape_of(&self, name: &str) -> Option<Vec<u64>> {
+        Some(self.source.file.tensor(name)?.shape.clone())
+    }
+
+    /// Columns of a matrix of the file.
+    pub(in crate::family) fn columns_of(&self, name: &str) -> Result<usize> {
+        self.side_of(name, 0)
+    }
+
+    fn side_of(&self, name: &str, dimension: usize) -> Result<usize> {
+        let rows =
+            |shape: &[u64]| usize::try_from(*shape.get(dimension)?).ok().filter(|rows| (1..=MAX_WIDTH).contains(rows));
         let tensor = self.source.file.tensor(name);
         tensor.and_then(|tensor| rows(&tensor.shape)).ok_or_else(|| Error::MissingTensor {
             name: name.to_owned(),

@@ -50,7 +50,7 @@ impl Builder<'_> {
         let out = part(self.all(q), 0, latent);
         self.push(Node::HeadMatmul { weight: to_latent, heads, x: of_queries, groups, out });
         let (cap, window, first, sinks) = (None, None, layer.first, None);
-        let options = Attention { heads, scale, cap, temperature, window, first, sinks };
+        let options = Attention { heads, scale, cap, temperature, window, first, sinks, both_ways: false };
         let out = self.pair_rows(heads, latent, "attention");
         self.push(Node::AttendLatent { layer: layer.index, q, options, out, act: of_attention });
 

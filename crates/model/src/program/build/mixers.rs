@@ -63,8 +63,8 @@ impl Builder<'_> {
 
         let (product, read) = self.input_matmul(input, weights, qkv_bias, columns, "queries, keys and values");
         let qkv = Columns { rows: product, first: gate_cols, end: columns };
-        let AttentionSpec { heads, scale, cap, temperature, window, .. } = *spec;
-        let options = Attention { heads, scale, cap, temperature, window, first: layer.first, sinks };
+        let AttentionSpec { heads, scale, cap, temperature, window, both_ways, .. } = *spec;
+        let options = Attention { heads, scale, cap, temperature, window, first: layer.first, sinks, both_ways };
         let (attended, mut act) = (self.new_rows(attended_cols, "attention"), self.new_act(attended_cols));
         if spec.kv_from.is_some() {
             self.queries(layer, spec, qkv, q_norm);

@@ -1,0 +1,71 @@
+//! The tower of Gemma 4, with the ranges of its products in the E models.
+
+use crate::family::parts::{count, number};
+use crate::family::published::{Key, TowerFamily, TowerHow, TowerRule, Or};
+
+pub(crate) const TOWER: TowerFamily = TowerFamily {
+    model_types: &["gemma4"],
+    projector: "gemma4v",
+    keys: KEYS,
+    outer_keys: &[],
+    expects: &[("hidden_activation", "gelu_pytorch_tanh")],
+    layers: "num_hidden_layers",
+    deepstack: None,
+    prefixes: &[("model.", "model."), ("model.", "")],
+    globals: GLOBALS,
+    layer: LAYER,
+    deepstack_layer: &[],
+};
+
+/// The defaults are those of transformers' `Gemma4VisionConfig`.
+const KEYS: &[Key] = &[
+    count("vision.embedding_length", &["hidden_size"], Or::Count(768)),
+    count("vision.feed_forward_length", &["intermediate_size"], Or::Count(3072)),
+    count("vision.block_count", &["num_hidden_layers"], Or::Count(16)),
+    count("vision.attention.head_count", &["num_attention_heads"], Or::Count(12)),
+    count("vision.patch_size", &["patch_size"], Or::Count(16)),
+    // Not used: a picture has any size within a number of tokens.
+    count("vision.image_size", &[], Or::Count(224)),
+    count("vision.projector.scale_factor", &["pooling_kernel_size"], Or::Count(3)),
+    number("vision.attention.layer_norm_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
+];
+
+const fn one(ours: &'static str, theirs: &'static str, how: TowerHow) -> TowerRule {
+    TowerRule { ours, theirs, how }
+}
+
+const fn clamped(ours: &'static str, theirs: &'static str) -> TowerRule {
+    TowerRule { ours, theirs, how: TowerHow::Clamped }
+}
+
+const GLOBALS: &[TowerRule] = &[
+    one("v.patch_embd.weight", "model.vision_tower.patch_embedder.input_proj.weight", TowerHow::ChannelsLast),
+    one("v.position_embd.weight", "model.vision_tower.patch_embedder.position_embedding_table", TowerHow::Same),
+    one("v.std_bias", "model.vision_tower.std_bias", TowerHow::Optional),
+    one("v.std_scale", "model.vision_tower.std_scale", TowerHow::Optional),
+    one("mm.input_projection", "model.embed_vision.embedding_projection", TowerHow::Linear),
+];
+
+const LAYER: &[TowerRule] = &[
+    one("v.blk.{layer}.ln1", "model.vision_tower.encoder.layers.{layer}.input_layernorm", TowerHow::Linear),
+    one("v.blk.{layer}.ln2", "model.vision_tower.encoder.layers.{layer}.pre_feedforward_layernorm", TowerHow::Linear),
+    one(
+        "v.blk.{layer}.attn_post_norm",
+        "model.vision_tower.encoder.layers.{layer}.post_attention_layernorm",
+        TowerHow::Linear,
+    ),
+    one(
+        "v.blk.{layer}.ffn_post_norm",
+        "model.vision_tower.encoder.layers.{layer}.post_feedforward_layernorm",
+        TowerHow::Linear,
+    ),
+    one("v.blk.{layer}.attn_q_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.q_norm", TowerHow::Linear),
+    one("v.blk.{layer}.attn_k_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.k_norm", TowerHow::Linear),
+    clamped("v.blk.{layer}.attn_q", "model.vision_tower.encoder.layers.{layer}.self_attn.q_proj"),
+    clamped("v.blk.{layer}.attn_k", "model.vision_tower.encoder.layers.{layer}.self_attn.k_proj"),
+    clamped("v.blk.{layer}.attn_v", "model.vision_tower.encoder.layers.{layer}.self_attn.v_proj"),
+    clamped("v.blk.{layer}.attn_out", "model.vision_tower.encoder.layers.{layer}.self_attn.o_proj"),
+    clamped("v.blk.{layer}.ffn_gate", "model.vision_tower.encoder.layers.{layer}.mlp.gate_proj"),
+    clamped("v.blk.{layer}.ffn_up", "model.vision_tower.encoder.layers.{layer}.mlp.up_proj"),
+    clamped("v.blk.{layer}.ffn_down", "model.vision_tower.encoder.layers.{layer}.mlp.down_proj"),
+];
