@@ -67,9 +67,7 @@ impl Nvrtc {
             true => format!("was not found ({tried} places were looked at)"),
             false => format!("cannot be used ({})", refused.join("; ")),
         };
-        let package = if PACKAGES.get().is_some() { "\"gristmill[cuda]\"" } else { "nvidia-cuda-nvrtc" };
-        let remedy = format!("install the CUDA toolkit 12 or newer, or `pip install {package}`");
-        Err(format!("the kernels' compiler, NVRTC, {found}; {remedy}"))
+        Err(format!("the kernels' compiler, NVRTC, {found}; {}", remedy()))
     }
 
     /// Major and minor version.
@@ -213,6 +211,12 @@ pub fn search_python_packages(folders: Vec<PathBuf>) {
     PACKAGES.get_or_init(|| folders);
 }
 
+/// How to get NVRTC.
+fn remedy() -> String {
+    let package = if PACKAGES.get().is_some() { "\"gristmill[cuda]\"" } else { "nvidia-cuda-nvrtc" };
+    format!("install the CUDA toolkit 12 or newer, or `pip install {package}`")
+}
+
 /// Where NVRTC may be, the most likely first.
 fn candidates() -> Vec<PathBuf> {
     let names: &[&str] = match cfg!(windows) {
@@ -253,6 +257,20 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(refused.unwrap_err().starts_with("it cannot be loaded: "));
         assert!(matches!(Nvrtc::open_at(Path::new("libgristmill-is-not-nvrtc.so.13")), Ok(None)));
+    }
+
+    #[test]
+    fn in_a_process_of_python_its_packages_are_searched_and_the_error_names_the_extra() {
+        assert!(remedy().ends_with("`pip install nvidia-cuda-nvrtc`"));
+        let packages = std::env::temp_dir().join(format!("gristmill-{}-packages", std::process::id()));
+        let name = if cfg!(windows) { "nvrtc64_130_0.dll" } else { "libnvrtc.so.13" };
+        let library = packages.join("nvidia/cu13/lib").join(name);
+        std::fs::create_dir_all(library.parent().unwrap()).unwrap();
+        std::fs::write(&library, "no library").unwrap();
+        search_python_packages(vec![packages.clone()]);
+        let found = candidates().contains(&library);
+        std::fs::remove_dir_all(&packages).unwrap();
+        assert!(found && remedy().ends_with("`pip install \"gristmill[cuda]\"`"));
     }
 
     #[test]

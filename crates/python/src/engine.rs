@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,13 +21,13 @@ use crate::errors::Raised;
 use crate::floats::Floats;
 use crate::response::{Response, check_process};
 use crate::session::{Session, State};
-use crate::wait::sealed;
+use crate::wait::{Awaited, sealed, unpanicked};
 
 /// How long [`Engine::close`] waits for work that cannot be cancelled, such as tokenising a long text.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// A model with its engine, and the server's router over it.
-#[pyclass(frozen, module = "gristmill._native")]
+#[pyclass(frozen, weakref, module = "gristmill._native")]
 pub(crate) struct Engine {
     open: Mutex<Option<Arc<Open>>>,
     /// The process that has the engine's threads.
@@ -88,18 +89,28 @@ impl Open {
 
 #[pymethods]
 impl Engine {
-    /// Opens a model with options of the command line. Another engine's device is shared.
+    /// Opens a model with options of the command line. Another engine's device is shared. After a signal, the thread that
+    /// opens the model frees it.
     #[new]
     #[pyo3(signature = (options, shared = None))]
     fn new(py: Python<'_>, options: Vec<OsString>, shared: Option<&Engine>) -> PyResult<Engine> {
         let shared = shared.map(|engine| engine.open(py)).transpose()?;
-        let open = sealed(py, || Open::new(options, shared.as_deref()))?;
+        let result = Arc::<Awaited<Option<Result<Open, Raised>>>>::default();
+        let sent = result.clone();
+        let work = move || {
+            let opened = unpanicked(|| Open::new(options, shared.as_deref()));
+            *sent.lock() = Some(opened);
+            sent.changed();
+        };
+        let failed = |error| Raised::new("InternalError", format!("no thread starts: {error}")).exception(py);
+        thread::Builder::new().name("gristmill-open".to_owned()).spawn(work).map_err(failed)?;
+        let open = result.wait(py, Option::take)?.map_err(|raised| raised.exception(py))?;
         Ok(Engine { open: Mutex::new(Some(Arc::new(open))), process: process::id() })
     }
 
     /// Sends a request to the server's router. `strict`: unknown fields are refused.
     fn request(
-        &self,
+        this: &Bound<'_, Self>,
         py: Python<'_>,
         method: &str,
         target: &str,
@@ -107,7 +118,7 @@ impl Engine {
         body: Vec<u8>,
         strict: bool,
     ) -> PyResult<Response> {
-        let open = self.open(py)?;
+        let open = this.get().open(py)?;
         let request = headers.iter().fold(Request::builder().method(method).uri(target), |request, (name, value)| {
             request.header(name.as_str(), value.as_slice())
         });
@@ -115,7 +126,7 @@ impl Engine {
             |error: axum::http::Error| Raised::new("BadRequestError", format!("the request: {error}")).exception(py);
         let request = request.body(Body::from(body)).map_err(wrong)?;
         let router = if strict { &open.strict } else { &open.router };
-        Ok(Response::start(open.runtime.handle(), router.clone(), request))
+        Ok(Response::start(open.runtime.handle(), router.clone(), request, this.clone().unbind()))
     }
 
     /// Starts to embed texts.

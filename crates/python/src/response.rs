@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tower::ServiceExt;
 
+use crate::engine::Engine;
 use crate::errors::Raised;
 use crate::wait::Awaited;
 
@@ -39,10 +40,12 @@ pub(crate) struct Response {
     task: AbortHandle,
     /// The process whose threads answer.
     process: u32,
+    /// A request ends with its engine, which a program may have no other reference to.
+    _engine: Py<Engine>,
 }
 
 impl Response {
-    pub(crate) fn start(runtime: &Handle, router: Router, request: Request<Body>) -> Response {
+    pub(crate) fn start(runtime: &Handle, router: Router, request: Request<Body>, engine: Py<Engine>) -> Response {
         let arrived = Arc::<Awaited<Arrived>>::default();
         // Its end is the end of the reply, also after a panic or a cancellation.
         let sender = Sender(arrived.clone());
@@ -67,7 +70,7 @@ impl Response {
             }
             sender.update(|arrived| arrived.has_ended = true);
         });
-        Response { arrived, task: task.abort_handle(), process: process::id() }
+        Response { arrived, task: task.abort_handle(), process: process::id(), _engine: engine }
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {

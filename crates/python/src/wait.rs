@@ -54,10 +54,13 @@ impl<T: Send> Awaited<T> {
 
 /// Runs what takes a while without the GIL. A panic is an error.
 pub(crate) fn sealed<R: Send>(py: Python<'_>, work: impl FnOnce() -> Result<R, Raised> + Send) -> PyResult<R> {
+    py.detach(|| unpanicked(work)).map_err(|raised| raised.exception(py))
+}
+
+/// Runs work whose panic is an error.
+pub(crate) fn unpanicked<R>(work: impl FnOnce() -> Result<R, Raised>) -> Result<R, Raised> {
     // What the work has borrowed is not used after a panic: each method's state is behind a lock or unchanged.
-    let outcome = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
-    let outcome = outcome.unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Raised::new("InternalError", "gristmill panicked; report this with the lines on stderr"))
-    });
-    outcome.map_err(|raised| raised.exception(py))
+    })
 }

@@ -259,6 +259,34 @@ def test_a_request_that_is_refused_has_a_class_for_the_cause(llm):
             small.generate("The", max_tokens=1)
 
 
+def test_a_stream_keeps_its_engine():
+    pieces = list(LLM("builtin", ctx=64, threads=1).stream_text("The", max_tokens=8, ignore_eos=True))
+    assert len(pieces) == 9
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+def test_ctrl_c_ends_the_wait_for_a_model(tmp_path):
+    # A pipe that nobody writes, in place of a chat template: opening waits for it.
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = run(
+        f"""
+        from gristmill import LLM
+        print("ready", flush=True)
+        try:
+            LLM("builtin", chat_template={str(pipe)!r})
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        import os
+        os._exit(0)
+        """
+    )
+    assert program.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    program.send_signal(signal.SIGINT)
+    assert program.communicate(timeout=10)[0] == "interrupted\n"
+
+
 def test_a_closed_engine_says_so():
     llm = LLM("builtin", ctx=4096, threads=1)
     stream = llm.stream_text("The", max_tokens=4000, ignore_eos=True)

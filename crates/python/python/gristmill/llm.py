@@ -24,14 +24,14 @@ Prompt = str | Sequence[int]
 
 #: The most prompts of one request to the router.
 _MOST_PROMPTS = 1024
-_open: weakref.WeakSet[LLM] = weakref.WeakSet()
+_open: weakref.WeakSet[_native.Engine] = weakref.WeakSet()
 
 
 @atexit.register
 def _close_all() -> None:
     # The threads of an engine must not call an interpreter that ends.
-    for llm in list(_open):
-        llm.close()
+    for engine in list(_open):
+        engine.close()
 
 
 class Stream(Iterator[Event]):
@@ -196,7 +196,7 @@ class LLM:
         if queue is not None:
             options["queue"] = queue
         self._engine = _options.open_engine(model, shared, chat_template, options)
-        _open.add(self)
+        _open.add(self._engine)
 
     # --- the model ---
 

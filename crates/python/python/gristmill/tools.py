@@ -96,11 +96,19 @@ def call(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
     for name, value in arguments.items():
         hint = hints.get(name)
         is_simple = hint is None or (hint in _SIMPLE and isinstance(value, hint))
-        typed[name] = value if is_simple else adapter(hint).validate_python(value)
+        typed[name] = value if is_simple else _typed(hint, value)
     result = function(**typed)
     if isinstance(result, str):
         return result
     return json.dumps(result, ensure_ascii=False, default=_plain)
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    try:
+        pydantic = adapter(hint)
+    except OptionError:
+        return value
+    return pydantic.validate_python(value)
 
 
 def _plain(value: Any) -> Any:

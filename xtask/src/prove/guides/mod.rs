@@ -22,7 +22,7 @@ use shell::{Hub, Shell};
 use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES, Repository};
 
 /// The pages whose commands run, in reading order.
-pub(super) const GUIDES: [&str; 15] = [
+pub(super) const GUIDES: [&str; 16] = [
     "README.md",
     "docs/quick-start.md",
     "docs/cli.md",
@@ -31,6 +31,7 @@ pub(super) const GUIDES: [&str; 15] = [
     "docs/serve-api.md",
     "docs/serve-operations.md",
     "docs/library.md",
+    "docs/python.md",
     "docs/agents.md",
     "docs/team.md",
     "docs/moving.md",

@@ -62,10 +62,13 @@ const fn other(page: &'static str, start: &'static str, reason: &'static str) ->
 
 const ROOT: &str = "changes users, folders and units of the machine, as root";
 const DYNAMO: &str = "takes Dynamo; `prove replicas` runs these programs";
+const PACKAGE: &str = "takes the published package; `.ci/run python` tests the package of the sources";
 const AGENT: &str = "`prove clients` runs this program with these settings";
 
-pub(super) const OTHERS: [Other; 19] = [
+pub(super) const OTHERS: [Other; 21] = [
     other("docs/quick-start.md", "gristmill chat --device metal", "takes an Apple GPU"),
+    other("docs/python.md", "pip install", PACKAGE),
+    other("docs/python.md", "uvx", PACKAGE),
     other("docs/agents.md", "ANTHROPIC_BASE_URL=", AGENT),
     other("docs/agents.md", "GRISTMILL_KEY=none codex", AGENT),
     other("docs/agents.md", "opencode run", AGENT),
