@@ -14,12 +14,13 @@ use thiserror::Error;
 use crate::args::{ContextArg, DeviceArgs};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
+use crate::hub;
 use crate::kind;
 use crate::mmproj::MmprojArg;
 use crate::serve::models::Loads;
 use crate::serve::{CapacityArgs, ImageArgs};
 use crate::settings::SettingArgs;
-use crate::source::{ModelOption, QuantizeArg};
+use crate::source::{ModelOption, QuantizeArg, Source};
 use crate::summary;
 use crate::template::TemplateArg;
 use crate::verbosity::Verbosity;
@@ -111,8 +112,8 @@ pub fn open(options: Vec<OsString>, shared: Option<Arc<Backend>>) -> Result<Open
     let chat_template = template.read().map_err(of_option)?;
     let images = images.options().map_err(of_option)?;
     let path: Option<PathBuf> = option.model.clone();
-    // Sets whether models are downloaded.
-    let source = option.of(path.as_deref());
+    hub::set_offline_here(option.offline);
+    let source = Source::of(path.as_deref());
     let opened = quantize.of(source).and_then(|source| {
         let file = source.open(&log)?;
         kind::info_for(&file, &load_options)?;

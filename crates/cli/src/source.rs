@@ -44,7 +44,7 @@ pub(crate) struct ModelOption {
     pub(crate) default_model: Option<PathBuf>,
     /// Download nothing. Only models in the cache can be used.
     #[arg(long, help_heading = "Model")]
-    offline: bool,
+    pub(crate) offline: bool,
 }
 
 impl ModelArg {

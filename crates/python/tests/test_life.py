@@ -259,6 +259,22 @@ def test_a_request_that_is_refused_has_a_class_for_the_cause(llm):
             small.generate("The", max_tokens=1)
 
 
+def test_each_model_has_its_own_offline(tmp_path):
+    program = run(
+        """
+        from gristmill import LLM, ModelFileError
+        for offline in (True, False):
+            try:
+                LLM("hf:org/repo:Q4_0", offline=offline)
+            except ModelFileError as error:
+                print("cannot reach" in str(error))
+        """,
+        # Nothing listens on the port.
+        env={**os.environ, "HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"},
+    )
+    assert program.communicate(timeout=60)[0] == "False\nTrue\n"
+
+
 def test_a_stream_keeps_its_engine():
     pieces = list(LLM("builtin", ctx=64, threads=1).stream_text("The", max_tokens=8, ignore_eos=True))
     assert len(pieces) == 9
@@ -333,3 +349,20 @@ def test_the_command_line_is_the_program():
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")
     missing = gristmill_command("inspect", "missing.gguf")
     assert missing.returncode == 1 and "missing.gguf" in missing.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+def test_ctrl_c_ends_the_command_line_as_it_ends_the_program():
+    command = [sys.executable, "-m", "gristmill"]
+    text = subprocess.Popen(
+        [*command, "run", "--ctx", "8192", "-n", "8000", "--logit-bias", "0=-100", "Once"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert text.stdout.read(8)
+    text.send_signal(signal.SIGINT)
+    assert text.wait(20) == -signal.SIGINT
+    server = subprocess.Popen([*command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    while "ready" not in server.stderr.readline():
+        assert server.poll() is None
+    server.send_signal(signal.SIGINT)
+    assert server.wait(20) == 0

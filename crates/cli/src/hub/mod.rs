@@ -7,5 +7,5 @@ mod recommended;
 mod resolve;
 pub(crate) mod rm;
 
-pub(crate) use resolve::{Choices, cache, cached, client, name, no_models, path, stay_offline};
+pub(crate) use resolve::{Choices, cache, cached, client, name, no_models, path, set_offline_here, stay_offline};
 use resolve::{reference, references};

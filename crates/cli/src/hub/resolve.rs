@@ -1,5 +1,6 @@
 //! The settings of the environment, and the way from a name to files.
 
+use std::cell::Cell;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,15 @@ pub(crate) struct Choices<'a> {
 
 /// Whether `--offline` was given, which counts for all models of a command as HF_HUB_OFFLINE does.
 static OFFLINE: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static OFFLINE_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether models that this thread opens are downloaded, in a process that opens others with other options.
+pub(crate) fn set_offline_here(is_offline: bool) {
+    OFFLINE_HERE.set(is_offline);
+}
 
 /// From now on nothing is downloaded.
 pub(crate) fn stay_offline() {
@@ -79,7 +89,8 @@ pub(crate) fn no_models(companions: &[Choice]) -> String {
 
 /// A client with the settings of the environment and of the command line.
 pub(crate) fn client(choices: Choices) -> Result<Hub, Failure> {
-    let choices = Choices { offline: choices.offline || OFFLINE.load(Ordering::Relaxed), ..choices };
+    let offline = choices.offline || OFFLINE.load(Ordering::Relaxed) || OFFLINE_HERE.get();
+    let choices = Choices { offline, ..choices };
     Ok(Hub::new(options(choices, &environment)?)?)
 }
 

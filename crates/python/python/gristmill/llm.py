@@ -600,7 +600,7 @@ def _array(floats: _native.Floats) -> Any:
     try:
         import numpy
     except ImportError:
-        raise OptionError("vectors and logits are arrays of numpy; pip install numpy") from None
+        raise OptionError('vectors and logits are arrays of numpy; pip install "gristmill[numpy]"') from None
     return numpy.asarray(floats)
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _calls, _native
-from .errors import ClosedError, GristmillError
+from .errors import ClosedError, GristmillError, OptionError
 from .llm import LLM
 
 if TYPE_CHECKING:
@@ -112,6 +112,13 @@ def _of_package(client: type) -> Classes:
     return classes(next((root for root in roots if root.startswith("httpx")), "httpx"))
 
 
+def _imported(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise OptionError(f'{package}: the package is not installed; pip install "gristmill[{package}]"') from None
+
+
 def _llm(model: str | PathLike[str] | LLM, options: dict[str, Any]) -> LLM:
     return model if isinstance(model, LLM) else LLM(model, **options)
 
@@ -138,31 +145,27 @@ def async_http_client(model: str | PathLike[str] | LLM, **options: Any) -> httpx
 
 def openai_client(model: str | PathLike[str] | LLM, **options: Any) -> openai.OpenAI:
     """See :func:`gristmill.openai`."""
-    import openai
-
+    openai = _imported("openai")
     client = _client(_of_package(openai.DefaultHttpxClient), model, options)
     return openai.OpenAI(base_url=f"{ADDRESS}/v1", api_key="none", http_client=client, max_retries=0)
 
 
 def async_openai_client(model: str | PathLike[str] | LLM, **options: Any) -> openai.AsyncOpenAI:
     """See :func:`gristmill.async_openai`."""
-    import openai
-
+    openai = _imported("openai")
     client = _async_client(_of_package(openai.DefaultAsyncHttpxClient), model, options)
     return openai.AsyncOpenAI(base_url=f"{ADDRESS}/v1", api_key="none", http_client=client, max_retries=0)
 
 
 def anthropic_client(model: str | PathLike[str] | LLM, **options: Any) -> anthropic.Anthropic:
     """See :func:`gristmill.anthropic`."""
-    import anthropic
-
+    anthropic = _imported("anthropic")
     client = _client(_of_package(anthropic.DefaultHttpxClient), model, options)
     return anthropic.Anthropic(base_url=ADDRESS, api_key="none", http_client=client, max_retries=0)
 
 
 def async_anthropic_client(model: str | PathLike[str] | LLM, **options: Any) -> anthropic.AsyncAnthropic:
     """See :func:`gristmill.async_anthropic`."""
-    import anthropic
-
+    anthropic = _imported("anthropic")
     client = _async_client(_of_package(anthropic.DefaultAsyncHttpxClient), model, options)
     return anthropic.AsyncAnthropic(base_url=ADDRESS, api_key="none", http_client=client, max_retries=0)
