@@ -30,7 +30,7 @@ import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
-from tiny import kda, plain, shapes
+from tiny import kda, mamba, plain, shapes
 from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
@@ -105,6 +105,13 @@ CASES = {
                                  scale=2.0), BF16, "qwen2"),
     "kimi-linear": Case(Shape("kimi-linear", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), rotary=8,
                               latent=32, value=12, scale=2.446), BF16, "qwen2", "30KB"),
+    "nemotron_h": Case(Shape("nemotron_h", 32, 48, 4, 2, 8, layers=4, pattern="M-*-"), BF16, "pixtral"),
+    "nemotron_h_moe": Case(Shape("nemotron_h_moe", 32, 16, 4, 2, 8, 4, 2, shared=48, scale=2.5, layers=3, pattern="ME*",
+                                 latent=16), BF16, "pixtral", "30KB"),
+    "granitehybrid": Case(Shape("granitehybrid", 32, 16, 4, 2, 8, 4, 2, tied=True, shared=32, full=(1,)), BF16, "dbrx"),
+    "granitehybrid-dense": Case(Shape("granitehybrid", 32, 48, 4, 2, 8, tied=True, full=(1,)), BF16, "dbrx"),
+    "mamba2": Case(Shape("mamba2", 32, 0, 0, 0, 0), BF16, "spm"),
+    "falcon-h1": Case(Shape("falcon-h1", 32, 48, 4, 2, 8, theta=1e11, qk_norm=True), BF16, "falcon-h1"),
     "bailingmoe3": Case(Shape("bailingmoe3", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), theta=6e6,
                               rotary=8, latent=32, value=12, scale=2.5, groups=2), BF16, "bailingmoe2"),
     "mistral4": Case(Shape("mistral4", 32, 16, 4, 1, 24, 4, 2, shared=16, rotary=8, latent=32, rank=24, value=12,
@@ -207,11 +214,11 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     merges = [("a", chr(97 + i)) for i in range(26)]
     merges += [("b", chr(97 + i)) for i in range(0 if kind == "glm4" else len(GLM_TOKENS))]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "llama4", "glm4", "youtu")
+    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "llama4", "glm4", "youtu", "falcon-h1", "pixtral")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
-    pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
+    pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN, "pixtral": TEKKEN,
               "gpt-4o": GPT4O, "llama4": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2, "seed-coder": SEED,
-              "dbrx": LLAMA_BPE, "exaone-moe": EXAONE_MOE, "afmoe": AFMOE, "cohere2moe": TINY_AYA,
+              "dbrx": LLAMA_BPE, "falcon-h1": LLAMA_BPE, "exaone-moe": EXAONE_MOE, "afmoe": AFMOE, "cohere2moe": TINY_AYA,
               "bailingmoe2": QWEN2, "youtu": YOUTU, "laguna": [r"[^\n]+|[\n]+", QWEN2]}.get(kind, [])
     pieces = [pieces] if isinstance(pieces, str) else pieces
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pieces)
@@ -232,7 +239,7 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
         tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in GLM_TOKENS])
     tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     assert tokenizer.get_vocab_size() == shapes.VOCAB
-    bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "lfm2", "tekken") else {}
+    bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "lfm2", "tekken", "pixtral", "falcon-h1") else {}
     if bos:
         add = processors.TemplateProcessing(
             single="<|begin|> $A", pair="<|begin|> $A <|begin|>:1 $B:1",
@@ -431,6 +438,10 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         for path in folder.glob("*.safetensors*"):
             path.unlink()
         save_torch_state_dict(kda.published_state(shape, model), folder, max_shard_size=case.shard)
+    if shape.arch in mamba.NEMOTRON:
+        for path in folder.glob("*.safetensors*"):
+            path.unlink()
+        save_torch_state_dict(mamba.published_state(shape, model), folder, max_shard_size=case.shard)
     if packed or shape.arch in ("deepseek", "bailingmoe2"):
         for path in folder.glob("*.safetensors*"):
             path.unlink()
@@ -474,6 +485,8 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(scoring_func="sigmoid" if shape.rank else "softmax", moe_layer_freq=1)
     elif shape.arch in kda.FAMILIES:
         more = kda.published(shape)
+    elif shape.arch in mamba.FAMILIES:
+        more = mamba.published(shape)
     elif shape.arch == "glm4_moe_lite":
         more = dict(topk_method="noaux_tc", first_k_dense_replace=shape.dense)
     elif shape.arch == "mistral4":
@@ -519,6 +532,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
     dropped += kda.dropped(shape) if shape.arch in kda.FAMILIES else []
+    dropped += mamba.dropped(shape) if shape.arch in mamba.FAMILIES else []
     for key in dropped + (["per_layer_config"] if "global_head_dim" in more else []):
         config.pop(key, None)
     if family and family.within:
@@ -543,7 +557,7 @@ def llama_cpp(checkout: pathlib.Path, jobs: list) -> None:
             "    plain = base.AutoConfig\n"
             "    def from_pretrained(folder, **more):\n"
             "        assert json.loads((folder / 'config.json').read_text())['model_type'] not in "
-            "('bailing_hybrid', 'mimo_v2_flash', 'minimax_m3_vl', 'step3p5')\n"
+            "('bailing_hybrid', 'mimo_v2_flash', 'minimax_m3_vl', 'nemotron_h', 'step3p5')\n"
             "        return Auto.plain.from_pretrained(folder, **more)\n"
             "base.AutoConfig = Auto\n"
             "for folder, pre, kind, out, more in json.load(sys.stdin):\n"
@@ -580,6 +594,8 @@ def corrected(shape: Shape, pairs: dict) -> dict:
     if shape.arch == "gemma":
         roles = [f"tokenizer.ggml.{role}_token_id" for role in ("prefix", "suffix", "middle", "fsep", "eot")]
         return {key: value for key, value in pairs.items() if key not in roles}
+    if shape.arch in ("granitehybrid", *mamba.NEMOTRON):  # 2^20, whatever the settings say
+        return pairs | {f"{shape.arch}.context_length": ["UINT32", shapes.CONTEXT]}
     if shape.arch == "mistral4":  # it leaves out the temperature of queries
         return pairs | {"mistral4.attention.temperature_scale": ["FLOAT32", float(np.float32(MINISTRAL["llama_4_scaling_beta"]))]}
     if shape.arch == "internlm2":  # true, the default
@@ -600,8 +616,10 @@ def write(name: str, case: Case) -> dict:
     randomise(model, case.shape, generator)
     for weight in model.parameters():  # what the files will hold
         weight.data = weight.data.to(case.dtype).float()
-    folder = OUT / name
+    folder, buffers = OUT / name, {buffer: values.clone() for buffer, values in model.named_buffers()}
     write_folder(folder, name, case, model)
+    for buffer, values in model.named_buffers():  # computed ones are rounded with the weights
+        values.copy_(buffers[buffer])
 
     least_gap = SELECTION_GAP if selection_biases(model) else ROUTER_GAP
     sequences = [draw(model, case.shape, length, least_gap, generator) for length in LENGTHS]

@@ -27,6 +27,7 @@ from tiny.build import build, kept_buffers, norm_shift, randomise, selection_bia
 from tiny.draw import bias_effect, draw, least_effect, limit_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import decode, encode, kind_of
+from tiny import mamba
 from tiny.recurrent import Order
 from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SELECTION_GAP, SPARSE_MIXER_GAP, TOLERANCE, Shape
 from tiny.tensors import half, names, permute, prediction_layers, unpermute
@@ -38,6 +39,14 @@ def scales_of(weight: np.ndarray) -> np.ndarray:
     """The scale of an NVFP4 tensor, or of each of its experts: all different, and such that codes have their full range."""
     largest = np.abs(weight).max((-2, -1), keepdims=True)
     return (largest / (6 * 448) * np.linspace(1, 2, largest.size).reshape(largest.shape)).astype(np.float32)
+
+
+def continued(model, shape: Shape, tokens: torch.Tensor, first: int) -> torch.Tensor:
+    """The logits of tokens from `first` on, from the cache of those before."""
+    cached = model(input_ids=tokens[None, :first], use_cache=True)
+    if shape.arch == "mamba2":
+        return model(input_ids=tokens[None, first:], cache_params=cached.cache_params).logits[0]
+    return model(input_ids=tokens[None, first:], past_key_values=cached.past_key_values).logits[0]
 
 
 @torch.no_grad()
@@ -79,8 +88,8 @@ def make(name: str, shape: Shape) -> None:
     sequences = [draw(model, shape, length, least_gap, generator) for length in LENGTHS]
     assert not shares or shared_weights(model, sequences) >= 3, f"SparseMixer shares {shared_weights(model, sequences)} times"
     logits = run(model, sequences)
-    cached = model(input_ids=sequences[0][None, :20], use_cache=True)
-    cached = model(input_ids=sequences[0][None, 20:], past_key_values=cached.past_key_values).logits[0]
+    assert mamba.is_unclamped(model, sequences, logits, run)
+    cached = continued(model, shape, sequences[0], 20)
     assert nmse([cached], [logits[0][20:]]) < 1e-9
     least = least_effect(model, shape, sequences, logits)
     print(f"{name:18} blocks move the logits by {least:.3f} or more, which have a deviation of {logits[0].std():.2f}")

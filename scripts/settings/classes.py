@@ -11,6 +11,7 @@ settings of `unless` are no fields, but may change these lists. `unread` are set
 import dataclasses
 import inspect
 import json
+import math
 import pathlib
 import re
 
@@ -126,6 +127,8 @@ def describe(model_type: str) -> dict:
     found = dict(names=[], defaults={}, aliases={})
     for field in fields:
         default = None if field.default is dataclasses.MISSING else field.default
+        if isinstance(default, tuple) and math.inf in default:
+            continue  # which JSON lacks, and no family reads
         if default is None or field.name in SIZES:
             found["names"].append(field.name)
         else:

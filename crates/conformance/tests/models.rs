@@ -262,6 +262,11 @@ mod simulated {
         "lfm2-f32",
         "qwen3next-f32",
         "qwen35-f32",
+        "nemotron_h-f32",
+        "nemotron_h_moe-q8_0",
+        "falcon-h1-plain-f32",
+        "granitehybrid-q8_0",
+        "mamba2-f32",
         "gemma2-q8_0",
         "mistral3-q8_0",
         "llama4-q8_0",
@@ -382,9 +387,11 @@ fn zeroing_any_block_moves_the_logits_far() {
         let blocks: BTreeSet<&str> = loaded.map(|t| t.name.rsplit_once('.').unwrap().0).collect();
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
         let beside = |mlp: &Option<MlpSpec>| matches!(mlp, Some(MlpSpec::Moe(MoeSpec { beside: Some(_), .. })));
-        let mlps = spec.layers.iter().map(|layer| 1 + usize::from(beside(&layer.mlp))).sum::<usize>();
+        let mixers = spec.layers.iter().map(|layer| layer.mixer.parts().len()).sum::<usize>();
+        let mlps = |mlp: &Option<MlpSpec>| usize::from(mlp.is_some()) + usize::from(beside(mlp));
+        let mlps = spec.layers.iter().map(|layer| mlps(&layer.mlp)).sum::<usize>();
         let inputs = if spec.layer_inputs.is_some() { spec.layers.len() } else { 0 };
-        assert_eq!(blocks.len() - shared, spec.layers.len() + mlps + inputs);
+        assert_eq!(blocks.len() - shared, mixers + mlps + inputs);
         let expected = [
             "afmoe",
             "bailingmoe2",
@@ -395,6 +402,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "exaone-moe",
             "glm4-lite",
             "glm4moe",
+            "granitehybrid-f32",
             "granitemoe-q8_0",
             "hunyuan-moe",
             "hy_v3",
@@ -403,6 +411,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "llama4",
             "minimax-m3",
             "mistral4",
+            "nemotron_h_moe",
             "qwen2moe",
             "qwen35moe",
             "qwen3next",

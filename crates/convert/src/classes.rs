@@ -117,7 +117,8 @@ pub(super) fn read(family: &Family, config: Config) -> Result<Config, ConvertErr
         let defaults = class.missing(family, &config)?;
         config = config.only(known).without_nulls(&nulls).with_defaults(&defaults);
     }
-    let config = config.without_nulls(NULLS).without_nulls(family.nulls);
+    let config =
+        config.without_nulls(NULLS).without_nulls(family.nulls).with_layer_types(family.layer_types.as_ref())?;
     config.with_values_of_layers(family.of_layers)?.with_full_layers(family.full_layers)
 }
 

@@ -7,11 +7,14 @@ use gristmill_files::json::cut;
 use serde_json::{Map, Value};
 
 use super::error::ConvertError;
-use super::family::{LAYER_TYPES, OfLayers};
+use super::family::{Family, LAYER_TYPES, OfLayers, TypesOfLayers, When};
 use super::files::read_json;
 
 /// The settings with the number of layers after the others that predict further tokens.
 const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
+
+/// Earlier names of types of layers, and the names that transformers has now.
+const OLDER_TYPES: &[(&str, &str)] = &[("mamba", "linear_attention"), ("attention", "full_attention")];
 
 /// A JSON object whose getters refuse a value of another type, and say what they expected.
 ///
@@ -56,6 +59,10 @@ impl Config {
     pub(super) fn renamed(mut self, aliases: &BTreeMap<String, String>) -> Config {
         for (alias, name) in aliases {
             if let Some(value) = self.entries.remove(alias) {
+                // `null` under another name is no value.
+                if value.is_null() && self.entries.contains_key(name) {
+                    continue;
+                }
                 self.entries.insert(name.clone(), value);
                 self.aliases.insert(name.clone(), alias.clone());
             }
@@ -137,6 +144,59 @@ impl Config {
             }
         }
         Ok(self)
+    }
+
+    /// The settings with [`LAYER_TYPES`] as transformers names the types now. If they are elsewhere, also with the number of
+    /// layers if it is missing.
+    pub(super) fn with_layer_types(mut self, elsewhere: Option<&TypesOfLayers>) -> Result<Config, ConvertError> {
+        if let Some(TypesOfLayers { letters, types, list }) = elsewhere {
+            let of_letter = |letter: char| {
+                let found = types.iter().find(|(known, _)| *known == letter);
+                let known = || types.iter().map(|(letter, _)| letter.to_string()).collect::<Vec<_>>().join(", ");
+                found.map(|(_, name)| Value::from(*name)).ok_or_else(|| {
+                    self.wrong(letters, &letter.to_string().into(), format!("letters of types of layers: {}", known()))
+                })
+            };
+            let found = match (self.list(list)?, self.text(letters)?) {
+                (Some(found), _) => Some(found.clone()),
+                (None, Some(text)) => Some(text.chars().map(of_letter).collect::<Result<_, _>>()?),
+                (None, None) => None,
+            };
+            if let Some(found) = found {
+                self.entries.insert(LAYER_TYPES.to_owned(), found.into());
+                let own = if self.value(list).is_some() { list } else { letters };
+                self.aliases.insert(LAYER_TYPES.to_owned(), (*own).to_owned());
+            }
+        }
+        let is_elsewhere = elsewhere.is_some();
+        let Some(Value::Array(types)) = self.entries.get_mut(LAYER_TYPES) else { return Ok(self) };
+        for kind in types.iter_mut() {
+            let now = OLDER_TYPES.iter().find(|(older, _)| kind == older).map(|(_, now)| *now);
+            if let Some(now) = now {
+                *kind = now.into();
+            }
+        }
+        let layers = types.len();
+        if is_elsewhere {
+            self.entries.entry("num_hidden_layers").or_insert_with(|| layers.into());
+        }
+        Ok(self)
+    }
+
+    /// The family of a model of this family's `model_type`: the family itself, or one of its variants.
+    pub(super) fn variant(&self, family: &'static Family) -> Result<&'static Family, ConvertError> {
+        let types = self.list(LAYER_TYPES)?.map(Vec::as_slice).unwrap_or_default();
+        for (when, other) in family.variants {
+            let applies = match *when {
+                When::Has(kind) => types.iter().any(|found| found == kind),
+                When::Lacks(kind) => !types.is_empty() && !types.iter().any(|found| found == kind),
+                When::Zero(setting) => self.count(setting)? == Some(0),
+            };
+            if applies {
+                return self.variant(other);
+            }
+        }
+        Ok(family)
     }
 
     /// The settings with those of the layers with full attention, which are together a setting of their own each, or

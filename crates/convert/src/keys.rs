@@ -55,6 +55,8 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
                 let layers = most.min(needed(config, "num_hidden_layers")? as usize);
                 (0..layers).map(|layer| i32::from(!(layer + 1).is_multiple_of(period))).collect()
             }
+            Expected::FalseIf(other) if config.flag(other)? != Some(true) => continue,
+            Expected::FalseIf(_) => false.into(),
             Expected::FlagUnless(count, number) => (config.count(count)? != Some(number)).into(),
         };
         let (same, known) = match value.as_f64() {
@@ -96,6 +98,8 @@ pub(super) fn value(key: &Key, config: &Config) -> Result<Option<Value>, Convert
                 Kind::CountUnlessLayer(kind) => {
                     Some(count_unless_layer(config, signed(config, setting, needed(config, setting)?)?, kind)?)
                 }
+                Kind::CountOfLayer(types) => Some(count_of_layer(config, setting, types)?),
+                Kind::IsText(text) => Some(Value::Bool(config.text(setting)? == Some(text))),
                 Kind::OneUnlessLayer(kind) => Some(count_unless_layer(config, 1, kind)?),
                 Kind::CountOrFirst(kind) => Some(Value::U32(count_or_first(config, setting, kind)?)),
                 Kind::CountUnlessFull(full) => Some(count_unless_full(config, setting, full)?),
@@ -310,6 +314,21 @@ fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
         0 => Err(config.wrong(PERIOD, &0.into(), "at least 1")),
         period => Ok(pattern(period as usize, layers)),
     }
+}
+
+/// A count for each layer: the setting for those of the first type.
+fn count_of_layer(config: &Config, setting: &str, known: &[&str]) -> Result<Value, ConvertError> {
+    let count = signed(config, setting, needed(config, setting)?)?;
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let types = config.list(LAYER_TYPES)?.map(Vec::as_slice).unwrap_or_default();
+    if types.len() != layers {
+        return Err(config.wrong(LAYER_TYPES, &types.len().into(), format!("a type for each of the {layers} layers")));
+    }
+    let of_layer = |kind: &Json| match known.iter().position(|name| kind == name) {
+        Some(at) => Ok(if at == 0 { count } else { 0 }),
+        None => Err(config.wrong(LAYER_TYPES, kind, format!("one of {}", known.join(", ")))),
+    };
+    Ok(Value::Array(Array::I32(types.iter().map(of_layer).collect::<Result<_, _>>()?)))
 }
 
 /// A count for each layer: 0 for those of this type.

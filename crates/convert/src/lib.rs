@@ -35,6 +35,7 @@ pub mod quantize;
 mod rope;
 mod rows;
 mod tensors;
+mod times;
 mod tower;
 mod vocabulary;
 
@@ -159,6 +160,12 @@ fn of_text_model(family: &'static Family, config: &Config) -> Result<&'static Fa
     Ok(inner.filter(|inner| inner.within.is_some()).unwrap_or(family))
 }
 
+/// The name by which rules know a tensor.
+fn renamed(family: &Family, name: &str) -> String {
+    let new = |(theirs, ours): &(&str, &str)| Some(format!("{ours}{}", name.strip_prefix(theirs)?));
+    family.renamed.iter().find_map(new).unwrap_or_else(|| name.to_owned())
+}
+
 /// Reads a folder, and checks everything but the values of the weights: also that the model will run.
 fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read, ConvertError> {
     if !folder.is_dir() {
@@ -173,12 +180,16 @@ fn read(folder: &Path, options: &ConvertOptions, target: Target) -> Result<Read,
     })?;
     let family = of_text_model(family, &config)?;
     let config = classes::read(family, config)?;
+    let family = config.variant(family)?;
     let quantization = Quantization::read(folder, &model_type, &config, target, options.mix.is_some())?;
     let refuse = target == Target::Engine && options.mix.is_some() && quantization.is_there();
     if refuse && quantization.packed.is_none() {
         return Err(ConvertError::Quantised(folder.to_owned()));
     }
     let mut checkpoint = Checkpoint::open(folder)?;
+    if !family.renamed.is_empty() {
+        checkpoint.rename(|name| renamed(family, name));
+    }
     checkpoint.is_of_base_class = base_class::complete_names(family, &mut checkpoint);
     let rope = rope::read(family, &config)?;
     let mut notes = Vec::new();
@@ -244,7 +255,9 @@ fn add_tensors(
     for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
         // Another format would only add an error to published quantised weights.
         let (to, instead_of) = match tensor.format() {
-            from if !from.is_float() || as_they_are && choice.format.is_some() => (from, None),
+            from if !from.is_float() || as_they_are && choice.format.is_some() => {
+                (if from.is_float() { tensor.stored_format() } else { from }, None)
+            }
             from => {
                 let unquantised = || unquantised(&mix, &tensor.name, &tensor.shape, from);
                 (choice.format.unwrap_or_else(unquantised), choice.instead_of)
@@ -275,8 +288,8 @@ fn add_tensors(
 /// The float format in which the matrices are in the checkpoint: that of the first.
 fn dtype_of_matrices(tensors: &[OutputTensor]) -> Format {
     let is_of_files = |format: Format| format.is_float() && format.ggml_type().is_some();
-    let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && is_of_files(tensor.format());
-    tensors.iter().find(float).map_or(Format::F32, OutputTensor::format)
+    let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && is_of_files(tensor.stored_format());
+    tensors.iter().find(float).map_or(Format::F32, OutputTensor::stored_format)
 }
 
 /// `general.name`: what the user says, or the folder's name.

@@ -10,6 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::floats::{BlockScaled, FloatCodes};
 use super::mlx::Affine;
 use super::packed::Integers;
+use super::times::Times;
 
 /// A matrix of the checkpoint, or a stack of them.
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub(super) enum Stored {
     Blocks(Box<BlockScaled>),
     /// Codes of GPTQ, AWQ or compressed-tensors.
     Integers(Box<Integers>),
+    /// Floats, each row times a factor.
+    Times(Box<Times>),
 }
 
 /// Which rows of a tensor are written.
@@ -136,6 +139,7 @@ impl Stored {
             Stored::Floats(floats) => &floats.codes.name,
             Stored::Blocks(blocks) => &blocks.codes.name,
             Stored::Integers(integers) => &integers.codes.name,
+            Stored::Times(times) => times.stored.name(),
         }
     }
 
@@ -159,7 +163,7 @@ impl Stored {
             return self.gather_columns(checkpoint, [head, height, width], some, format, out);
         }
         out.clear();
-        let sources = some.map(|row| rows.order.source(row));
+        let sources = some.clone().map(|row| rows.order.source(row));
         match self {
             Stored::Rows(tensor) => {
                 let (data, bytes) = (checkpoint.data(tensor), rows.columns * format.block_bytes());
@@ -189,6 +193,7 @@ impl Stored {
                 let columns = rows.columns;
                 sources.for_each(|row| integers.append(checkpoint, row * columns, columns, format, out));
             }
+            Stored::Times(times) => times.gather(checkpoint, rows, some, out),
             Stored::Mxfp4 { blocks, scales } => {
                 let (codes, scales) = (checkpoint.data(blocks), checkpoint.data(scales));
                 let groups = rows.columns / format.block_len();
@@ -239,6 +244,7 @@ impl Stored {
                 [&blocks.codes, &blocks.scales].into_iter().for_each(|tensor| checkpoint.done(tensor));
             }
             Stored::Integers(integers) => integers.tensors().for_each(|tensor| checkpoint.done(tensor)),
+            Stored::Times(times) => times.stored.done(checkpoint),
         }
     }
 }

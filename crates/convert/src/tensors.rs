@@ -20,6 +20,7 @@ use super::mlx::{Quantization, Target};
 use super::packed::{self, joined};
 use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
+use super::times::Times;
 
 /// A tensor of the file to be written.
 pub(super) struct OutputTensor {
@@ -42,6 +43,17 @@ impl OutputTensor {
     pub(super) fn format(&self) -> Format {
         match self.source {
             Source::Tensors { format, .. } => format,
+            Source::Values(_) => Format::F32,
+        }
+    }
+
+    /// The format of the checkpoint's tensor.
+    pub(super) fn stored_format(&self) -> Format {
+        match &self.source {
+            Source::Tensors { parts, .. } => match parts.first() {
+                Some(Stored::Times(times)) => times.from,
+                _ => self.format(),
+            },
             Source::Values(_) => Format::F32,
         }
     }
@@ -251,6 +263,17 @@ impl<'a> Planner<'a, '_> {
                 }
                 Source::Values(self.changed(tensor, format, rows.order, change)?)
             }
+            (Change::Times(factors), _) => {
+                let of_rows = self.factors(factors, rows.count)?;
+                let name = first.stored.name().to_owned();
+                let stored = parts.into_iter().map(|part| Times::new(part.stored, format, of_rows.clone()));
+                let parts = stored.collect::<Option<_>>();
+                let parts = parts.ok_or_else(|| {
+                    let expected = format!("dtype {}, but factors of settings multiply floats only", format.name());
+                    wrong_shape(&name, &shape, expected)
+                })?;
+                Source::Tensors { format: Format::F32, rows, parts }
+            }
             _ => Source::Tensors { format, rows, parts: parts.into_iter().map(|part| part.stored).collect() },
         };
         self.planned.push(OutputTensor { name: rule.ours.replace("{layer}", &layer.to_string()), shape, source });
@@ -289,7 +312,7 @@ impl<'a> Planner<'a, '_> {
         }
         self.checkpoint.done(tensor);
         let change = |value: f32| match change {
-            Change::None => value,
+            Change::None | Change::Times(_) => value,
             Change::PlusOne => value + 1.0,
             Change::MinusExp => -f64::from(value).exp() as f32,
             Change::Exp => f64::from(value).exp() as f32,
@@ -332,6 +355,19 @@ impl<'a> Planner<'a, '_> {
                 };
                 let rows = ranked(self.config, which, ranks, &shape)?;
                 return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
+            How::Column | How::Groups(_) => {
+                let [values] = *shape.as_slice() else { return refuse("which is no vector".to_owned()) };
+                let groups = match how {
+                    How::Groups(setting) => u64::from(needed(self.config, setting)?),
+                    _ => values,
+                };
+                if groups == 0 || !values.is_multiple_of(groups) {
+                    return refuse(format!("whose values are not {groups} equal groups"));
+                }
+                let columns = values / groups;
+                let rows = RowPlan { count: groups as usize, columns: columns as usize, order: RowOrder::Same };
+                return Ok((vec![groups, columns], rows));
             }
             How::LatentKeys | How::LatentValues => {
                 let planned = head_matrices(self.config, how == How::LatentKeys, &shape)?;

@@ -1,7 +1,11 @@
 //! The parts of a model, as data: `family` reads it from a file, and `program` computes with it.
 
+use std::slice;
+
 use gristmill_kernels::kv::{KvFormat, KvSpec};
-use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, GateKind, RopeStyle, Routing, Temperature, Window};
+use gristmill_kernels::ops::{
+    Activation, DecayKind, DeltaHeads, GateKind, RopeStyle, Routing, ScanHeads, Temperature, Window,
+};
 
 /// The tensor of a file that has only two rows of the head.
 pub(crate) const CLASSIFIER: &str = "cls.output.weight";
@@ -87,6 +91,8 @@ pub struct ModelSpec {
     pub heads: Vec<LayerSpec>,
     /// What the prediction heads read of the tokens before.
     pub head_inputs: HeadInputs,
+    /// The kind of the last norm of prediction heads.
+    pub head_norm: NormKind,
 }
 
 /// The hidden states y that prediction heads read ([`ModelSpec::heads`]).
@@ -198,7 +204,8 @@ pub enum BlockInputs {
     Shared,
 }
 
-/// One layer: a mixer, then an MLP.
+/// One layer: a mixer, then an MLP. A layer can also be one of them; an MLP without a mixer reads the residual stream through
+/// the norm of a mixer.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LayerSpec {
@@ -225,6 +232,29 @@ pub enum Mixer {
     Convolution(ConvolutionSpec),
     /// Attention to a latent row of each token, from which all heads make their keys and values.
     Latent(LatentSpec),
+    /// A selective state space: a state of fixed size takes each token.
+    Scan(ScanSpec),
+    /// The sum of these mixers, which read the same input. They differ in kind. None for a layer that has only an MLP.
+    Sum(Vec<Mixer>),
+}
+
+/// A selective state space (Mamba-2), with a convolution before and a gated norm after it. With x the normalised residual
+/// stream
+///
+/// ```text
+/// (z | v | Δ) = W_in x
+/// output(norm(scan(silu(convolution(v)), Δ) · silu(z)))
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScanSpec {
+    /// The heads of values.
+    pub heads: ScanHeads,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// The convolution has a bias.
+    pub bias: bool,
+    /// There is a norm, over the values of each group.
+    pub norm: bool,
 }
 
 /// The gated delta rule, with a convolution before and a gated norm after it. With x the normalised residual stream
@@ -301,6 +331,8 @@ pub enum StateName {
     Convolution,
     /// The matrices of a delta rule.
     Delta,
+    /// The matrices of a selective scan.
+    Scan,
     /// The hidden state of the last token, which a prediction head reads.
     Hidden,
 }
@@ -311,19 +343,28 @@ impl StateName {
         match self {
             StateName::Convolution => 1,
             // The matrix is read twice and written once.
-            StateName::Delta => 3,
+            StateName::Delta | StateName::Scan => 3,
             StateName::Hidden => 0,
         }
     }
 }
 
 impl Mixer {
+    /// The mixers whose outputs are added.
+    pub fn parts(&self) -> &[Mixer] {
+        match self {
+            Mixer::Sum(parts) => parts,
+            mixer => slice::from_ref(mixer),
+        }
+    }
+
     /// Whether the layer writes a row for each token, and reads the rows of earlier tokens.
     pub fn has_own_cache(&self) -> bool {
         match self {
             Mixer::Attention(spec) => spec.kv_from.is_none(),
             Mixer::Latent(_) => true,
-            Mixer::Delta(_) | Mixer::Convolution(_) => false,
+            Mixer::Delta(_) | Mixer::Convolution(_) | Mixer::Scan(_) => false,
+            Mixer::Sum(parts) => parts.iter().any(Mixer::has_own_cache),
         }
     }
 
@@ -338,6 +379,11 @@ impl Mixer {
                 vec![convolution(*taps, heads.columns()), delta]
             }
             Mixer::Convolution(ConvolutionSpec { taps }) => vec![convolution(*taps, hidden)],
+            Mixer::Scan(ScanSpec { heads, taps, .. }) => {
+                let scan = StateBuffer { name: StateName::Scan, elements: heads.elements() };
+                vec![convolution(*taps, heads.columns()), scan]
+            }
+            Mixer::Sum(parts) => parts.iter().flat_map(|part| part.fixed_state(hidden)).collect(),
         }
     }
 }
@@ -585,6 +631,9 @@ pub struct MoeSpec {
     pub weighs_input: bool,
     /// Width of an MLP that reads and writes what the experts do: see [`LayerSpec::mlp`].
     pub beside: Option<usize>,
+    /// The experts read and write rows of this width: one projection makes theirs of the input, another the output of their
+    /// sum. The router and the shared expert read the input itself.
+    pub latent: Option<usize>,
 }
 
 /// An expert that serves every token. It has no biases.
@@ -612,41 +661,43 @@ impl MlpSpec {
 }
 
 impl LayerSpec {
-    /// The mixer, if it is attention.
+    /// The mixer, or the part of it, that is attention.
     pub fn attention(&self) -> Option<&AttentionSpec> {
-        match &self.mixer {
+        self.mixer.parts().iter().find_map(|part| match part {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::Delta(_) | Mixer::Convolution(_) | Mixer::Latent(_) => None,
-        }
+            _ => None,
+        })
+    }
+
+    /// The mixer, or the part of it, that is latent attention.
+    fn latent(&self) -> Option<&LatentSpec> {
+        self.mixer.parts().iter().find_map(|part| match part {
+            Mixer::Latent(latent) => Some(latent),
+            _ => None,
+        })
     }
 
     /// The form of the layer's cache; `None` for a layer without keys and values of its own.
     pub fn cache(&self, format: KvFormat) -> Option<KvSpec> {
-        let (heads, key_width, value_width, values_in_keys) = match &self.mixer {
-            Mixer::Attention(spec) if spec.kv_from.is_none() => {
-                (spec.kv_heads, spec.key_width, spec.value_width, false)
-            }
-            Mixer::Latent(spec) => (1, spec.row(), spec.latent, true),
-            Mixer::Attention(_) | Mixer::Delta(_) | Mixer::Convolution(_) => return None,
+        let (heads, key_width, value_width, values_in_keys) = match (self.attention(), self.latent()) {
+            (Some(spec), _) if spec.kv_from.is_none() => (spec.kv_heads, spec.key_width, spec.value_width, false),
+            (None, Some(spec)) => (1, spec.row(), spec.latent, true),
+            _ => return None,
         };
         Some(KvSpec { heads, key_width, value_width, format, values_in_keys })
     }
 
     /// Query heads; 0 for a layer without attention.
     pub fn query_heads(&self) -> usize {
-        match &self.mixer {
-            Mixer::Attention(attention) => attention.heads,
-            Mixer::Latent(latent) => latent.heads,
-            Mixer::Delta(_) | Mixer::Convolution(_) => 0,
-        }
+        let heads = self.attention().map(|attention| attention.heads);
+        heads.or(self.latent().map(|latent| latent.heads)).unwrap_or(0)
     }
 
     /// The rotary position embedding, if the mixer has one.
     pub fn rope(&self) -> Option<&RopeSpec> {
-        match &self.mixer {
-            Mixer::Attention(attention) => attention.rope.as_ref(),
-            Mixer::Latent(latent) => latent.rope.as_ref(),
-            Mixer::Delta(_) | Mixer::Convolution(_) => None,
+        match (self.attention(), self.latent()) {
+            (Some(attention), _) => attention.rope.as_ref(),
+            (None, latent) => latent?.rope.as_ref(),
         }
     }
 }

@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import attention, gemma4, kda, latent, plain, recurrent, shapes
+from . import attention, gemma4, kda, latent, mamba, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
@@ -132,6 +132,8 @@ def build(shape: Shape):
         model = latent.build(shape, common)
     elif shape.arch in kda.FAMILIES:
         model = kda.build(shape, common)
+    elif shape.arch in mamba.FAMILIES:
+        model = mamba.build(shape, common)
     elif shape.arch in attention.FAMILIES:
         model = attention.build(shape, common, head, moe)
     elif shape.arch == "qwen2":
@@ -178,6 +180,8 @@ def randomise(model, shape: Shape, generator) -> None:
         if name.endswith((".q_norm", ".k_norm")):
             continue  # Muse Glimmer's, which settings say
         if shape.arch == "gemma4" and (own := gemma4.value(shape, name, noise)) is not None:
+            value = own
+        elif (own := mamba.value(shape, name, noise)) is not None:
             value = own
         elif name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise - norm_shift(shape, name)

@@ -9,7 +9,7 @@ from .shapes import SPARSE_MIXER_NEAR, Shape
 
 
 def routers(model) -> list:
-    return [module for name, module in model.named_modules() if name.endswith((".mlp.gate", ".feed_forward.gate", ".router"))]
+    return [module for name, module in model.named_modules() if name.endswith((".mlp.gate", ".mixer.gate", ".feed_forward.gate", ".router"))]
 
 
 def sparse_mixer_gap(logits: torch.Tensor) -> torch.Tensor:
@@ -116,11 +116,11 @@ def nmse(found: list, expected: list) -> float:
 def least_effect(model, shape: Shape, sequences, logits) -> float:
     """The smallest NMSE that zeroing one block's output causes."""
     least = np.inf
-    for layer in model.model.layers:
+    for layer in getattr(model, model.base_model_prefix).layers:
         ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp", "feed_forward",
                 "per_layer_projection")
         mlps = [module for name, module in layer.named_modules() if name.endswith(ends)]
-        mixers = (getattr(layer, name, None) for name in ("self_attn", "linear_attn", "conv"))
+        mixers = (getattr(layer, name, None) for name in ("self_attn", "linear_attn", "conv", "mamba", "mixer"))
         for block in (*filter(None, mixers), *mlps):
             zero = lambda _m, _i, out: (out[0] * 0, *out[1:]) if isinstance(out, tuple) else out * 0
             hook = block.register_forward_hook(zero)

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import attention, gemma4, ik, kda, latent, plain, recurrent, shapes
+from . import attention, gemma4, ik, kda, latent, mamba, plain, recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -13,6 +13,22 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     architecture = {"mixtral": "llama", **latent.ARCHITECTURES}.get(shape.arch, shape.arch)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(path.stem)
+    if shape.arch in mamba.FAMILIES:
+        mamba.write_keys(writer, shape)
+    else:
+        write_keys(writer, shape)
+    vocabulary(writer)
+    for name, (data, kind) in tensors.items():
+        if isinstance(kind, ik.Type):
+            # The writer computes the shape of unsigned bytes from the sizes of the types that it has.
+            columns = (data.shape[-1] - ik.SIZES[kind.name][0]) // ik.SIZES[kind.name][1] * ik.BLOCK
+            writer.add_tensor(name, data.view(np.int8), raw_shape=(*data.shape[:-1], columns), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, data, raw_dtype=kind)
+    finish(writer)
+
+
+def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
@@ -108,15 +124,6 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_rope_scaling_yarn_beta_fast(shape.rope["beta_fast"])
     if shape.rope is LLAMA3:
         writer.add_tensor("rope_freqs.weight", llama3_factors(shape))
-    vocabulary(writer)
-    for name, (data, kind) in tensors.items():
-        if isinstance(kind, ik.Type):
-            # The writer computes the shape of unsigned bytes from the sizes of the types that it has.
-            columns = (data.shape[-1] - ik.SIZES[kind.name][0]) // ik.SIZES[kind.name][1] * ik.BLOCK
-            writer.add_tensor(name, data.view(np.int8), raw_shape=(*data.shape[:-1], columns), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, data, raw_dtype=kind)
-    finish(writer)
 
 
 def llama3_factors(shape: Shape) -> np.ndarray:

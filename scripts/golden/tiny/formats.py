@@ -139,7 +139,7 @@ def kind_of(name: str, columns: int, mix: str) -> Q | Ik:
     if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith(("bias", "exp_probs_b")) \
             or name.endswith(".scale") or "output_scale" in name \
             or "conv" in name and "proj" not in name \
-            or name.endswith("ssm_a"):
+            or name.endswith(("ssm_a", "ssm_d")):
         return Q.F32
     if mix in ("low", "ik"):
         return (LOW if mix == "low" else IK)[name.removesuffix(".weight")]

@@ -57,6 +57,7 @@ class Shape:
     element_gate: bool = False  # of attention's output, where a family has models with one for each head
     layers: int = 2
     full: tuple = ()  # layers with attention, if others have none
+    pattern: str = ""  # a letter for each layer, if one is a mixer or an MLP: M, *, -, E
     theta: float = 10000.0
     rotary: int = 0  # elements of a head that are rotated; 0: all
     qk_norm: bool = False  # where a family has models with and without
@@ -113,6 +114,22 @@ MODELS = {
     "deepseek2-lite-q8_0": Shape("deepseek2", 64, 32, 4, 1, 48, 8, 2, shared=64, dense=1, rotary=16, latent=64, value=16,
                                  scale=2.0, groups=4, joined=True,
                                  gain={"q_proj": 0.7, "kv_a_proj": 0.8, "o_proj": 0.8}),
+    "nemotron_h-f32": Shape("nemotron_h", 32, 48, 4, 2, 8, layers=5, pattern="M-*-M"),
+    "nemotron_h-q8_0": Shape("nemotron_h", 64, 96, 4, 2, 16, layers=4, pattern="M-*-", gain={"o_proj": 1.6}),
+    "nemotron_h_moe-f32": Shape("nemotron_h_moe", 32, 16, 4, 2, 8, 8, 2, shared=48, scale=2.5, layers=4, pattern="MEM*"),
+    "nemotron_h_moe-latent-f32": Shape("nemotron_h_moe", 64, 32, 4, 2, 16, 8, 3, shared=32, scale=2.0, layers=4,
+                                       pattern="ME*E", latent=32),
+    "nemotron_h_moe-q8_0": Shape("nemotron_h_moe", 64, 32, 4, 2, 16, 8, 2, shared=64, scale=2.5, layers=3, pattern="M*E",
+                                 latent=32),
+    "granitehybrid-f32": Shape("granitehybrid", 32, 16, 4, 2, 8, 6, 2, tied=True, shared=32, layers=3, full=(1,)),
+    "granitehybrid-q8_0": Shape("granitehybrid", 64, 96, 4, 2, 16, tied=True, full=(1,),
+                                gain={"out_proj": 1.8, "o_proj": 2.2, "output_linear": 1.8}),
+    "mamba2-f32": Shape("mamba2", 32, 0, 0, 0, 0, layers=3, tied=True),
+    "mamba2-q8_0": Shape("mamba2", 64, 0, 0, 0, 0),
+    "falcon-h1-f32": Shape("falcon-h1", 32, 48, 4, 2, 8, theta=1e11, qk_norm=True),
+    "falcon-h1-plain-f32": Shape("falcon-h1", 32, 48, 4, 2, 16, theta=1e11),
+    "falcon-h1-q8_0": Shape("falcon-h1", 64, 96, 4, 2, 16, theta=1e11,
+                            layers=1, gain={"out_proj": 1.2, "o_proj": 1.5}),
     "kimi-linear-f32": Shape("kimi-linear", 32, 16, 4, 1, 24, 8, 2, shared=16, dense=1, layers=3, full=(2,), rotary=8,
                              latent=32, value=12, scale=2.446),
     "kimi-linear-q8_0": Shape("kimi-linear", 64, 32, 4, 1, 48, 8, 2, shared=32, dense=1, full=(1,), rotary=16, latent=64,

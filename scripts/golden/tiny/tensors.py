@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from . import attention, gemma4, kda, latent, plain, recurrent
+from . import attention, gemma4, kda, latent, mamba, plain, recurrent
 from .formats import decode
 from .shapes import Shape
 
@@ -28,6 +28,8 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     """GGUF name, transformers name, and the heads by which `llama` permutes it (0: not at all)."""
     if shape.arch in recurrent.FAMILIES:
         return recurrent.names(shape)
+    if shape.arch in mamba.FAMILIES:
+        return mamba.names(shape)
     if shape.arch in plain.FAMILIES:
         return plain.names(shape)
     if shape.arch in attention.FAMILIES:

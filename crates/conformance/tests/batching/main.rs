@@ -113,8 +113,18 @@ fn with_a_window_on_every_level_of_this_cpu() {
 fn with_checkpoints_on_every_level_of_this_cpu() {
     let mut rng = fresh("checkpoints");
     for level in Level::available() {
-        for name in ["lfm2-q8_0", "lfm2moe-f32", "qwen3next-q8_0", "qwen35-f32", "kimi-linear-q8_0", "bailingmoe3-f32"]
-        {
+        for name in [
+            "lfm2-q8_0",
+            "lfm2moe-f32",
+            "qwen3next-q8_0",
+            "qwen35-f32",
+            "kimi-linear-q8_0",
+            "bailingmoe3-f32",
+            "nemotron_h_moe-latent-f32",
+            "granitehybrid-q8_0",
+            "falcon-h1-f32",
+            "mamba2-q8_0",
+        ] {
             let backend = Arc::new(Cpu::backend(level, 2).unwrap());
             let found = compare(read(name), backend, Precision::Fast, LONG, &mut rng);
             assert_eq!(found.different, 0, "{name} on {}: {found:?}", level.name());
@@ -150,6 +160,8 @@ mod simulated {
         ("lfm2-f32", Precision::Fast, KvFormat::F16),
         ("qwen3next-f32", Precision::Fast, KvFormat::F16),
         ("kimi-linear-f32", Precision::Fast, KvFormat::F16),
+        ("nemotron_h_moe-f32", Precision::Fast, KvFormat::F16),
+        ("falcon-h1-f32", Precision::Fast, KvFormat::F16),
     ];
 
     /// Files of kernels that are used only by a choice by the number of rows.

@@ -179,8 +179,15 @@ fn metadata_is_that_of_llama_cpp() {
         }
         for (key, value) in file.metadata().iter() {
             // llama.cpp's converter leaves out what every reader takes without the key, whatever the settings say.
-            let default = ["gemma.rope.freq_base", "gemma2.rope.freq_base", "kimi-linear.rope.freq_base"]
-                .contains(&key)
+            let default = [
+                "gemma.rope.freq_base",
+                "gemma2.rope.freq_base",
+                "kimi-linear.rope.freq_base",
+                "mamba2.rope.freq_base",
+                "nemotron_h.rope.freq_base",
+                "nemotron_h_moe.rope.freq_base",
+            ]
+            .contains(&key)
                 && json(value)[1] == 10_000.0;
             if !wanted.contains_key(key) && !default {
                 wrong.push(format!("{name}: key {key} = {:.100}, which llama.cpp does not have", json(value)));

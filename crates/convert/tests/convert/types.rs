@@ -152,6 +152,7 @@ fn every_setting_that_is_read_has_its_type() {
                 | "clip_qkv"
                 | "sliding_window"
                 | "q_lora_rank" => *own = "a number",
+                "position_embedding_type" => *own = "a string",
                 "num_experts"
                 | "routed_scaling_factor"
                 | "top_k_experts"

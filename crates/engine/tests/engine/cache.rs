@@ -82,9 +82,10 @@ fn long(model: &Arc<Model>, batch_tokens: usize) -> Engine {
 }
 
 /// Models with states of fixed size, on a CPU and on the reference.
-fn fixed() -> [Arc<Model>; 2] {
-    let cpu = Cpu::backend(Level::best(), 2).expect("a CPU");
-    [speaking_on(cpu, Tiny::qwen35()), speaking(Tiny::lfm2())]
+fn fixed() -> [Arc<Model>; 4] {
+    let cpu = || Cpu::backend(Level::best(), 2).expect("a CPU");
+    let [falcon, mamba] = [Tiny::falcon_h1(), Tiny::mamba2()].map(|tiny| speaking_on(cpu(), tiny));
+    [speaking_on(cpu(), Tiny::qwen35()), speaking(Tiny::lfm2()), falcon, mamba]
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn few_blocks_change_no_result_on_a_cpu() {
 /// A preempted request leaves its state of fixed size, or reads its text again.
 #[test]
 fn few_blocks_change_no_result_with_states_of_fixed_size() {
-    for tiny in [Tiny::qwen35(), Tiny::lfm2()] {
+    for tiny in [Tiny::qwen35(), Tiny::lfm2(), Tiny::falcon_h1()] {
         let model = speaking_on(Cpu::backend(Level::best(), 2).unwrap(), tiny);
         check(&model, 6, LONG + 20, KvFormat::F16, 60);
     }

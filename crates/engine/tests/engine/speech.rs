@@ -31,6 +31,9 @@ pub(crate) fn teach(tiny: &mut Tiny) {
     types.extend([3, 3, 3]);
     let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
     tiny.tensor("token_embd.weight", &[hidden, WORDS]);
+    if tiny.tensors.iter().any(|t| t.0 == "output.weight") {
+        tiny.tensor("output.weight", &[hidden, WORDS]);
+    }
     tiny.set("tokenizer.ggml.model", "gpt2");
     tiny.set("tokenizer.ggml.pre", "default");
     tiny.set("tokenizer.ggml.tokens", tokens());

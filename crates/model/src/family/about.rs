@@ -104,6 +104,14 @@ const ROWS: &[Row] = &[
         lacks: "",
     },
     Row {
+        architectures: &["falcon-h1"],
+        checkpoints: "Falcon-H1",
+        layers: "attention and a selective scan (Mamba-2) read the same norm in every layer; factors are part of the \
+                 weights",
+        calls: "",
+        lacks: "the norm before the gate (`mamba_norm_before_gate`), which has no form in files",
+    },
+    Row {
         architectures: &["gemma"],
         checkpoints: "Gemma 1, CodeGemma",
         layers: "scaled embeddings and GeGLU",
@@ -158,7 +166,15 @@ const ROWS: &[Row] = &[
         checkpoints: "Granite 3",
         layers: "factors of embeddings, residuals, attention and logits",
         calls: "",
-        lacks: "Granite 4",
+        lacks: "",
+    },
+    Row {
+        architectures: &["granitehybrid"],
+        checkpoints: "Granite 4.0 and 4.1 h-*",
+        layers: "selective scans (Mamba-2); attention without RoPE where `attention.head_count_kv` is not 0; \
+                 the factors of `granite`; experts and a shared expert, or one MLP",
+        calls: "",
+        lacks: "Bamba, whose files have queries and keys in another order",
     },
     Row {
         architectures: &["hunyuan-dense"],
@@ -238,6 +254,13 @@ const ROWS: &[Row] = &[
         lacks: "vision towers; models in which every layer has full attention",
     },
     Row {
+        architectures: &["mamba2"],
+        checkpoints: "Mamba-2, Codestral Mamba",
+        layers: "selective scans (Mamba-2) without MLPs",
+        calls: "",
+        lacks: "",
+    },
+    Row {
         architectures: &["mellum"],
         checkpoints: "Mellum 2 12B-A2.5B",
         layers: "`qwen3moe` with a window in three of four layers, where RoPE is not scaled",
@@ -297,6 +320,21 @@ const ROWS: &[Row] = &[
                  fourth layer rotates nothing",
         calls: "Muse Glimmer's (ATEM)",
         lacks: "the vision tower",
+    },
+    Row {
+        architectures: &["nemotron_h"],
+        checkpoints: "Nemotron-H, Nemotron Nano 2",
+        layers: "a layer is a selective scan (Mamba-2), attention without RoPE, or an MLP with relu² and without a gate",
+        calls: "",
+        lacks: "",
+    },
+    Row {
+        architectures: &["nemotron_h_moe"],
+        checkpoints: "Nemotron 3 Nano, Super and Ultra",
+        layers: "as `nemotron_h`, with experts and a shared expert in the place of MLPs; sigmoid with a bias; experts of \
+                 Super and Ultra read and write rows of a smaller width",
+        calls: "Qwen3-Coder's",
+        lacks: "dense MLPs next to experts, which have no form in files",
     },
     Row {
         architectures: &["olmo2"],

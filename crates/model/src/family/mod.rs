@@ -56,6 +56,7 @@ families! {
     exaone: ["exaone"], [FAMILY];
     exaone4: ["exaone4"], [FAMILY];
     exaone_moe: ["exaone-moe"], [FAMILY];
+    falcon_h1: ["falcon-h1"], [FAMILY];
     gemma: ["gemma"], [FAMILY];
     gemma2: ["gemma2"], [FAMILY];
     gemma3: ["gemma3"], [FAMILY];
@@ -64,6 +65,7 @@ families! {
     glm4moe: ["glm4moe"], [FAMILY];
     gpt_oss: ["gpt-oss"], [FAMILY];
     granite: ["granite", "granitemoe"], [FAMILY, MOE];
+    granitehybrid: ["granitehybrid"], [FAMILY];
     hunyuan_dense: ["hunyuan-dense"], [FAMILY];
     hunyuan_moe: ["hunyuan-moe"], [FAMILY];
     hy_v3: ["hy_v3"], [FAMILY];
@@ -73,6 +75,7 @@ families! {
     lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY, VISION_FAMILY];
     llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
+    mamba2: ["mamba2"], [FAMILY];
     mellum: ["mellum"], [FAMILY];
     mimo2: ["mimo2"], [FAMILY];
     minicpm: ["minicpm"], [FAMILY];
@@ -81,6 +84,7 @@ families! {
     mistral3: ["mistral3"], [FAMILY];
     mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];
+    nemotron_h: ["nemotron_h", "nemotron_h_moe"], [FAMILY];
     olmo2: ["olmo2"], [FAMILY, WINDOWED];
     olmoe: ["olmoe"], [FAMILY];
     phi3: ["phi3"], [FAMILY];
@@ -127,10 +131,7 @@ towers! {
 /// Unsupported architectures, each with the missing feature.
 const MISSING: &[(&str, &[&str])] = &[
     ("latent attention (MLA)", &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"]),
-    (
-        "a selective state space (Mamba)",
-        &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],
-    ),
+    ("a selective state space (Mamba)", &["mamba", "jamba", "plamo2"]),
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
     ("linear attention", &["minimax-01"]),
     ("several residual streams (hyper-connections)", &["deepseek4", "glm5-next", "hy_v4"]),

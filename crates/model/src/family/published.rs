@@ -72,6 +72,12 @@ pub struct Family {
     pub windowed_heads: bool,
     /// An object of settings, which take precedence over the outer settings.
     pub inner: Option<&'static str>,
+    /// Where the types of layers are, if not only in [`LAYER_TYPES`].
+    pub layer_types: Option<TypesOfLayers>,
+    /// Other families, for some of the models of the same `model_type`: the first that applies.
+    pub variants: &'static [(When, &'static Family)],
+    /// Prefixes of tensor names, and what stands for them in the rules.
+    pub renamed: &'static [(&'static str, &'static str)],
     /// The text model within a multimodal model, if the family is published so.
     pub within: Option<Within>,
     pub expects: &'static [Expect],
@@ -96,6 +102,26 @@ pub enum Mlx {
     Yes(&'static [&'static str]),
     /// These types. MLX also renames, splits or reorders tensors, as the rules state, or no test writes such folders.
     Changed(&'static [&'static str]),
+}
+
+/// Where the types of layers are.
+pub struct TypesOfLayers {
+    /// A string with a letter for each layer.
+    pub letters: &'static str,
+    /// The types that letters stand for.
+    pub types: &'static [(char, &'static str)],
+    /// A list of types.
+    pub list: &'static str,
+}
+
+/// Which models of a `model_type` are of another family.
+pub enum When {
+    /// One layer is of this type.
+    Has(&'static str),
+    /// No layer is of this type.
+    Lacks(&'static str),
+    /// This count is 0.
+    Zero(&'static str),
 }
 
 /// The text model within a multimodal model.
@@ -299,6 +325,11 @@ pub enum Kind {
     CountUnlessLayer(&'static str),
     /// One whole number per layer: 0 for layers of this type, 1 for the others.
     OneUnlessLayer(&'static str),
+    /// One whole number per layer: the setting for layers of the first of these types, 0 for the others, which are of the
+    /// other types.
+    CountOfLayer(&'static [&'static str]),
+    /// Whether the setting is this string; `null` and "nope" are others.
+    IsText(&'static str),
     /// A whole number, or one per layer if this setting differs for layers with full attention.
     CountUnlessFull(&'static str),
     /// The width of an MLP, or one per layer if layers that share KV caches have twice the width.
@@ -366,6 +397,8 @@ pub enum Expected {
     /// A list with 0 for the last of each period of this length, and 1 for the others; or an empty list with the same
     /// meaning.
     LastOf(usize),
+    /// False, if this flag is true.
+    FalseIf(&'static str),
     /// True, or false if a count has this value.
     FlagUnless(&'static str, u32),
 }
@@ -409,6 +442,19 @@ pub enum Change {
     MinusExp,
     /// Each value is the logarithm of a decay; the file stores the decay, as a matrix of one column.
     Exp,
+    /// Each value is multiplied by all of these factors. For matrices.
+    Times(&'static [Factor]),
+}
+
+/// A factor of a tensor, in the settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factor {
+    /// A number.
+    One(&'static str),
+    /// An element of a list.
+    Of(&'static str, usize),
+    /// A list with a factor for the rows of each input of a selective scan: its gate, values, B, C and Δ.
+    ScanInputs(&'static str),
 }
 
 /// Which rows of a tensor are written, in which order.
@@ -431,6 +477,10 @@ pub enum How {
     /// The rows of each head of latent attention are `qk_nope_head_dim` rows for its key, followed by `v_head_dim` rows
     /// for its value. Takes the first part, transposed.
     LatentKeys,
+    /// A vector as a matrix of one column.
+    Column,
+    /// A vector as a matrix with so many rows as this setting says.
+    Groups(&'static str),
     /// Takes the second part of [`How::LatentKeys`], unchanged.
     LatentValues,
     /// The checkpoint stores the rows of each key head of a delta rule together: queries, keys, values, gates. Takes

@@ -1,6 +1,8 @@
 //! The nodes of a program: operations of [`gristmill_kernels::ops`] with the values they read and write.
 
-use gristmill_kernels::ops::{Activation, DecayKind, DeltaHeads, Epilogue, GateKind, Routing, Temperature, Window};
+use gristmill_kernels::ops::{
+    Activation, DecayKind, DeltaHeads, Epilogue, GateKind, GateOrder, Routing, ScanHeads, Temperature, Window,
+};
 
 use super::{ActId, Columns, Factor, GroupsId, MatrixId, OrderId, RowsId, ScalarId, VectorId};
 
@@ -285,10 +287,22 @@ pub(crate) enum Node {
         heads: DeltaHeads,
         out: RowsId,
     },
+    SelectiveScan {
+        layer: usize,
+        xbc: RowsId,
+        dt: Columns,
+        a: VectorId,
+        d: VectorId,
+        dt_bias: VectorId,
+        heads: ScanHeads,
+        out: RowsId,
+    },
     GatedNorm {
         x: RowsId,
         gate: Columns,
         weight: VectorId,
+        width: usize,
+        order: GateOrder,
     },
 }
 
@@ -451,6 +465,7 @@ impl Node {
             Node::CausalConv { x, out, .. } => rows(&[x.rows, *out]),
             Node::PreviousRow { x, out, .. } => rows(&[*x, *out]),
             Node::DeltaRule { qkv, beta, alpha, out, .. } => rows(&[*qkv, beta.rows, alpha.rows, *out]),
+            Node::SelectiveScan { xbc, dt, out, .. } => rows(&[*xbc, dt.rows, *out]),
             Node::GatedNorm { x, gate, .. } => rows(&[*x, gate.rows]),
         }
     }
@@ -458,7 +473,10 @@ impl Node {
     /// The output of an operation that updates a state of fixed size.
     pub(crate) fn recurrent_output(&self) -> Option<RowsId> {
         match self {
-            Node::CausalConv { out, .. } | Node::PreviousRow { out, .. } | Node::DeltaRule { out, .. } => Some(*out),
+            Node::CausalConv { out, .. }
+            | Node::PreviousRow { out, .. }
+            | Node::DeltaRule { out, .. }
+            | Node::SelectiveScan { out, .. } => Some(*out),
             _ => None,
         }
     }

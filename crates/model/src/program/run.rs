@@ -11,7 +11,7 @@ use gristmill_kernels::ops::{
     CopyRows, DeltaRule, Embed, ExpertScratch, ExpertWeights, Experts, GateKind, GateUp, GateUpAct, GatedNorm,
     GatherColumns, GroupByExpert, LatentWrite, LayerNorm, Matmul, MoeGateUp, MoeGateUpAct, MoeMatmul, Multiply,
     MultiplyAct, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, QkvWrite, RmsNorm, Rope, Rotary, Route,
-    RouteAndGroup, Runs, Scale, SoftCap, key_and_value_columns,
+    RouteAndGroup, Runs, Scale, SelectiveScan, SoftCap, key_and_value_columns,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
@@ -314,10 +314,10 @@ impl<'a> Pass<'a> {
                 let mut rows = s.rows_mut(x.rows);
                 b.run(QkNorm { x: self.columns_mut(x, &mut rows)?, weight: w.vector(weight), eps })?
             }
-            Node::GatedNorm { x, gate, weight } => {
+            Node::GatedNorm { x, gate, weight, width, order } => {
                 let (mut rows, gates) = (s.rows_mut(x), s.rows(gate.rows));
                 let (x, gate) = (self.view_mut(x, &mut rows)?, self.columns(gate, &gates)?);
-                b.run(GatedNorm::new(x, gate, w.vector(weight), eps))?
+                b.run(GatedNorm { x, gate, weight: w.vector(weight), width, order, eps })?
             }
             Node::Rope { layer, x, head_width } => self.rope(layer, x, head_width)?,
             Node::Copy { x, out } => {
@@ -397,6 +397,13 @@ impl<'a> Pass<'a> {
                 let (decay, dt_bias, out) = (w.vector(decay), w.vector(dt_bias), self.view_mut(out, &mut to)?);
                 let (state, runs) = fixed(self.state.fixed(layer), StateName::Delta)?;
                 b.run(DeltaRule { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out })?
+            }
+            Node::SelectiveScan { layer, xbc, dt, a, d, dt_bias, heads, out } => {
+                let (from, steps, mut to) = (s.rows(xbc), s.rows(dt.rows), s.rows_mut(out));
+                let (xbc, dt, out) = (self.view(xbc, &from)?, self.columns(dt, &steps)?, self.view_mut(out, &mut to)?);
+                let (a, d, dt_bias) = (w.vector(a), w.vector(d), w.vector(dt_bias));
+                let (state, runs) = fixed(self.state.fixed(layer), StateName::Scan)?;
+                b.run(SelectiveScan { xbc, dt, a, d, dt_bias, heads, state, runs, out })?
             }
         }
         Ok(())

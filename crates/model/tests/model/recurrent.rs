@@ -25,6 +25,8 @@ fn layers_are_of_several_kinds() {
             Mixer::Attention(attention) => format!("attention, gate {}", attention.gate.is_some()),
             Mixer::Convolution(convolution) => format!("convolution of {}", convolution.taps),
             Mixer::Delta(delta) => format!("{:?}, {:?}", delta.heads.map, delta.projections),
+            Mixer::Scan(scan) => format!("scan of {}, norm {}", scan.heads.heads, scan.norm),
+            Mixer::Sum(parts) => parts.iter().map(|part| part.fixed_state(32).len().to_string()).collect(),
             _ => "another".to_owned(),
         };
         read(tiny).expect("a good model").spec.layers.iter().map(|layer| kind(&layer.mixer)).collect::<Vec<_>>()
@@ -32,6 +34,9 @@ fn layers_are_of_several_kinds() {
     assert_eq!(kinds(&Tiny::lfm2()), ["convolution of 3", "attention, gate false"]);
     let delta = format!("{:?}, {:?}", HeadMap::Tiled, DeltaProjections::Apart);
     assert_eq!(kinds(&Tiny::qwen35()), [delta.as_str(), "attention, gate true"]);
+    assert_eq!(kinds(&Tiny::mamba2()), ["scan of 4, norm true"; 2]);
+    // Attention, which has no state of fixed size, and a scan, which has two.
+    assert_eq!(kinds(&Tiny::falcon_h1()), ["02"; 2]);
     let mut flags = Tiny::qwen35();
     flags.set("qwen35.attention.recurrent_layers", Value::Array(Array::Bool(vec![true, false])));
     assert_eq!(kinds(&flags), kinds(&Tiny::qwen35()));
@@ -82,7 +87,7 @@ fn arrays_of_layers_have_their_length() {
 #[test]
 fn what_is_wrong_is_refused_by_name() {
     type Change = fn(&mut Tiny);
-    let cases: [(Tiny, Change, &str); 16] = [
+    let cases: [(Tiny, Change, &str); 24] = [
         (
             Tiny::lfm2(),
             |t| t.set("lfm2.attention.head_count_kv", numbers(&[0, 2, 2])),
@@ -111,6 +116,19 @@ fn what_is_wrong_is_refused_by_name() {
         (Tiny::qwen35(), |t| t.set("qwen35.rope.dimension_sections", numbers(&[1])), "`[1]` is not supported"),
         (Tiny::qwen35(), |t| t.set("qwen35.feed_forward_length", numbers(&[48, 40])), "one number for all layers"),
         (Tiny::qwen35(), |t| t.tensor("blk.0.ssm_a", &[5]), "`blk.0.ssm_a`"),
+        (Tiny::mamba2(), |t| t.set("mamba2.ssm.state_size", 48_u32), "`mamba2.ssm.state_size`: `48` is not supported"),
+        (Tiny::mamba2(), |t| t.set("mamba2.ssm.inner_size", 60_u32), "`mamba2.ssm.inner_size`"),
+        (Tiny::mamba2(), |t| t.set("mamba2.ssm.time_step_rank", 3_u32), "is not a multiple of the 2 groups"),
+        (Tiny::mamba2(), |t| t.set("mamba2.ssm.group_count", 0_u32), "`mamba2.ssm.group_count`: 0 must be at least 1"),
+        (
+            Tiny::mamba2(),
+            |t| t.set("mamba2.attention.head_count", 2_u32),
+            "`2` is not supported; known: 0 (no attention)",
+        ),
+        (Tiny::mamba2(), |t| t.tensor("blk.1.ssm_norm.weight", &[64, 2]), "`blk.1.ssm_norm.weight`"),
+        (Tiny::mamba2(), |t| t.without("blk.1.ssm_d"), "`blk.1.ssm_d`"),
+        // The embeddings have another factor than the output matrix.
+        (Tiny::falcon_h1(), |t| t.without("output.weight"), "`output.weight`"),
     ];
     for (mut tiny, change, says) in cases {
         change(&mut tiny);
@@ -143,7 +161,7 @@ fn a_state_larger_than_memory_is_refused_before_it_is_taken() {
 
 #[test]
 fn sequences_go_back_to_a_checkpoint() {
-    for tiny in [Tiny::lfm2(), Tiny::qwen35()] {
+    for tiny in [Tiny::lfm2(), Tiny::qwen35(), Tiny::falcon_h1(), Tiny::mamba2()] {
         let file = tiny.file(&mut Random(3));
         let model = Arc::new(Model::with_backend(file, Reference::backend().into(), LoadOptions::default()).unwrap());
         let limits = Limits { sequences: 2, context: Some(20), output_rows: Some(20), ..Limits::default() };

@@ -39,6 +39,8 @@ fn models() -> Vec<(&'static str, Tiny)> {
     vec![
         ("lfm2", Tiny::lfm2()),
         ("qwen35", Tiny::qwen35()),
+        ("falcon-h1", Tiny::falcon_h1()),
+        ("mamba2", Tiny::mamba2()),
         ("kimi-linear", channels::kimi_linear()),
         ("bailingmoe3", channels::bailingmoe3()),
     ]

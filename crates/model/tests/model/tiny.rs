@@ -197,6 +197,54 @@ impl Tiny {
         tiny
     }
 
+    /// Sets the keys of selective scans of 4 heads of 16 values in 2 groups, of a model with 32 columns, and adds the tensors
+    /// of a layer.
+    fn scan(&mut self, arch: &str, layer: usize) {
+        for (key, value) in [
+            ("ssm.conv_kernel", 4_u32),
+            ("ssm.inner_size", 64),
+            ("ssm.state_size", 16),
+            ("ssm.time_step_rank", 4),
+            ("ssm.group_count", 2),
+        ] {
+            self.set(&format!("{arch}.{key}"), value);
+        }
+        for (name, shape) in [
+            ("ssm_in.weight", &[32, 196][..]),
+            ("ssm_conv1d.weight", &[4, 128]),
+            ("ssm_conv1d.bias", &[128]),
+            ("ssm_dt.bias", &[4]),
+            ("ssm_a", &[1, 4]),
+            ("ssm_d", &[1, 4]),
+            ("ssm_norm.weight", &[32, 2]),
+            ("ssm_out.weight", &[64, 32]),
+        ] {
+            self.tensor(&format!("blk.{layer}.{name}"), shape);
+        }
+    }
+
+    /// Attention and a selective scan in each layer.
+    pub(crate) fn falcon_h1() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 48, experts: [0, 0] };
+        let mut tiny = Tiny::new("falcon-h1", shape);
+        (0..2).for_each(|layer| tiny.scan("falcon-h1", layer));
+        tiny.tensor("output.weight", &[32, VOCAB]);
+        tiny
+    }
+
+    /// Selective scans and nothing else.
+    pub(crate) fn mamba2() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 0, kv_heads: 0, width: 8, inner: 0, experts: [0, 0] };
+        let mut tiny = Tiny::new("mamba2", shape);
+        for layer in 0..2 {
+            for part in ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"] {
+                tiny.without(&format!("blk.{layer}.{part}.weight"));
+            }
+            tiny.scan("mamba2", layer);
+        }
+        tiny
+    }
+
     /// A gated delta rule, then attention with a gated output.
     pub(crate) fn qwen35() -> Tiny {
         let shape = Shape { hidden: 32, heads: 2, kv_heads: 1, width: 16, inner: 48, experts: [0, 0] };

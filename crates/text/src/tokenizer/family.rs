@@ -43,9 +43,12 @@ const fn family(names: &'static [&'static str], steps: &'static [Step<'static>],
     Family { names, steps, pattern, whole_words: false, nfc: false, add_bos: false }
 }
 
-const LLAMA3: Family =
-    family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(published::LLAMA3_REGEX), WHOLE], published::LLAMA3);
-const TEKKEN: Family = family(&["tekken"], &[Split(published::TEKKEN_REGEX), WHOLE], published::TEKKEN);
+const LLAMA3: Family = family(
+    &["llama-bpe", "llama3", "llama-v3", "lfm2", "falcon-h1"],
+    &[Split(published::LLAMA3_REGEX), WHOLE],
+    published::LLAMA3,
+);
+const TEKKEN: Family = family(&["tekken", "pixtral"], &[Split(published::TEKKEN_REGEX), WHOLE], published::TEKKEN);
 const GPT4O: Family =
     family(&["gpt-4o", "llama4", "kanana2"], &[Split(published::GPT4O_REGEX), WHOLE], published::GPT4O);
 

@@ -9,7 +9,7 @@ pub(crate) const FAMILY: Family = Family {
     model_types: &["granite"],
     mlx: Mlx::Yes(&["granite"]),
     architecture: "granite",
-    keys: &[COMMON, &norm_epsilon(1e-6), KEYS],
+    keys: &[COMMON, &norm_epsilon(1e-6), KEYS, FACTORS],
     layer: &[NORMS, ATTENTION],
     ..BASE
 };
@@ -18,15 +18,19 @@ pub(crate) const MOE: Family = Family {
     model_types: &["granitemoe", "granitemoeshared"],
     mlx: Mlx::Changed(&["granitemoe"]),
     architecture: "granitemoe",
-    keys: &[COMMON, &norm_epsilon(1e-6), KEYS, EXPERTS, SHARED_KEYS],
+    keys: &[COMMON, &norm_epsilon(1e-6), KEYS, FACTORS, EXPERTS, SHARED_KEYS],
     layer: &[NORMS, ATTENTION, SHARED],
     mlps: &[CHOSEN, SEPARATE],
     ..FAMILY
 };
 
-const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[Key] = &[
     count("rope.dimension_count", &[], WIDTH),
     count("vocab_size", &["vocab_size"], Or::Refuse),
+];
+
+/// Factors of attention logits, embeddings and residuals, and the divisor of logits.
+pub(crate) const FACTORS: &[Key] = &[
     factor("attention.scale", &["attention_multiplier"], Or::Number(1.0)),
     factor("embedding_scale", &["embedding_multiplier"], Or::Number(1.0)),
     factor("residual_scale", &["residual_multiplier"], Or::Number(1.0)),
@@ -41,7 +45,7 @@ const GATE_UP: Rule =
 const ROUTER: Rule =
     needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.router.layer.weight");
 
-const CHOSEN: &[Rule] = &[
+pub(crate) const CHOSEN: &[Rule] = &[
     // Experts, outputs, inputs.
     Rule { how: How::Half { axis: 1, which: 0 }, ..GATE_UP },
     Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE_UP },
@@ -61,7 +65,7 @@ const SHARED_GATE_UP: Rule =
     optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.shared_mlp.input_linear.weight");
 
 /// The shared expert's tensors, if the settings have a width for them.
-const SHARED: &[Rule] = &[
+pub(crate) const SHARED: &[Rule] = &[
     Rule { how: How::Half { axis: 0, which: 0 }, ..SHARED_GATE_UP },
     Rule { ours: "blk.{layer}.ffn_up_shexp.weight", how: How::Half { axis: 0, which: 1 }, ..SHARED_GATE_UP },
     optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.shared_mlp.output_linear.weight"),

@@ -60,6 +60,35 @@ impl KeyReader<'_> {
         Ok(widths.into_iter().map(|inner| MlpSpec::Dense { inner, activation }).collect())
     }
 
+    /// The width of each layer's MLP: one number for all layers, or an array, in which 0 is a layer without an MLP.
+    pub(in crate::family) fn widths(&self) -> Result<Vec<usize>> {
+        self.of_each_layer("feed_forward_length")
+    }
+
+    /// The experts of a layer, and its shared expert, all without a gate. They are routed by sigmoid with a selection bias.
+    /// `width` is the layer's width of an MLP, from which older files have that of an expert.
+    pub(in crate::family) fn ungated_moe(&self, layer: usize, width: usize) -> Result<MlpSpec> {
+        let top_k = self.number_of_layer("expert_used_count", layer)?;
+        let top_k = match top_k {
+            Some(top_k) => top_k,
+            None => self.count("expert_used_count", MAX_EXPERTS)?,
+        };
+        let inner = self.number_of_layer("expert_feed_forward_length", layer)?.unwrap_or(width / top_k.max(1));
+        let activation = Activation::SquaredRelu;
+        let shared = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {
+            Some(shared) => Some(shared),
+            None => Some(self.count_or_zero("expert_shared_count")?.saturating_mul(inner)).filter(|&shared| shared > 0),
+        };
+        self.source.optional::<u64>(&self.key("expert_shared_count"))?;
+        let shared = shared.map(|inner| SharedExpert { inner, activation, gated: false });
+        let latent = self.optional_count("moe_latent_size", MAX_WIDTH)?;
+        let MlpSpec::Moe(mut moe) = self.moe_of([inner, top_k], true, shared)? else {
+            return self.wrong("expert_count", 0, "must be at least 1");
+        };
+        moe.routing.gating = self.gating(Gating::Sigmoid)?;
+        Ok(MlpSpec::Moe(MoeSpec { activation, selection_bias: true, latent, ..moe }))
+    }
+
     /// A gated shared expert.
     pub(in crate::family) fn gated_shared_expert(&self) -> Result<SharedExpert> {
         let inner = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {
@@ -238,16 +267,24 @@ impl KeyReader<'_> {
 
     /// Experts routed by softmax. `normalise`: default for renormalising the weights of the chosen experts.
     pub(in crate::family) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
+        let top_k = self.count("expert_used_count", MAX_EXPERTS)?;
+        self.moe_of([self.expert_width()?, top_k], normalise, shared)
+    }
+
+    /// [`Self::moe`] with this width of an expert, and this number of experts for each token.
+    fn moe_of(&self, [inner, top_k]: [usize; 2], normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
-        let rule = || format!("is more than the {experts} experts that the model has");
-        let top_k = self.count_within("expert_used_count", experts, rule)?;
+        if top_k > experts {
+            let rule = format!("is more than the {experts} experts that the model has");
+            return self.wrong("expert_used_count", top_k, rule);
+        }
         let (groups, top_groups) = self.expert_groups(experts, top_k)?;
         if let Some(split) = self.source.file.tensors().iter().find(|it| it.name.ends_with(".ffn_gate.0.weight")) {
             return Err(Error::SplitExperts(split.name.clone()));
         }
         Ok(MlpSpec::Moe(MoeSpec {
             experts,
-            inner: self.expert_width()?,
+            inner,
             activation: self.activation(Activation::SwiGlu)?,
             routing: Routing {
                 top_k,
@@ -265,6 +302,7 @@ impl KeyReader<'_> {
             expert_scales: false,
             weighs_input: false,
             beside: None,
+            latent: None,
         }))
     }
 }

@@ -313,6 +313,7 @@ impl<'a> KeyReader<'a> {
             context_length: self.context_length()?,
             unindexed_context: None,
             norm: NormKind::Rms,
+            head_norm: NormKind::Rms,
             norm_eps: eps,
             inputs: BlockInputs::Normed,
             mlp_norm: "ffn_norm",
@@ -372,6 +373,18 @@ impl<'a> KeyReader<'a> {
             None => Ok(numbers.to_vec()),
             Some(number) => self.wrong(suffix, number, supported(MAX_WIDTH)),
         }
+    }
+
+    /// A number of one layer, if the file has the key: a number for all layers, or an array. 0 means none.
+    fn number_of_layer(&self, suffix: &str, layer: usize) -> Result<Option<usize>> {
+        if !self.has_key(suffix) {
+            return Ok(None);
+        }
+        let number = match self.source.file.metadata().value(&self.key(suffix)) {
+            Some(Value::Array(_)) => self.of_each_layer(suffix)?.get(layer).copied().unwrap_or(0),
+            _ => self.count_or_zero(suffix)?,
+        };
+        Ok(Some(number).filter(|&number| number > 0))
     }
 
     /// Whether each layer has a sliding window: see [`Self::window_pattern`]. The file must have the window's width.
@@ -493,6 +506,33 @@ impl<'a> KeyReader<'a> {
         match self.has_key(suffix) {
             true => Err(Error::Unsupported { key: self.key(suffix), found: "the key".to_owned(), known }),
             false => Ok(()),
+        }
+    }
+
+    /// Rejects a flag that is true, as it is without the key.
+    pub(super) fn refuse_flag(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<bool>(&self.key(suffix))? {
+            Some(false) => Ok(()),
+            found => {
+                let found = if found.is_some() { "true" } else { "no value" };
+                Err(Error::Unsupported { key: self.key(suffix), found: found.to_owned(), known })
+            }
+        }
+    }
+
+    /// A key that says nothing about the model.
+    pub(super) fn ignore(&self, suffix: &str) {
+        self.source.seen.borrow_mut().insert(self.key(suffix));
+    }
+
+    /// Rejects a number that is not that of another key.
+    pub(super) fn same_number(&self, suffix: &str, other: &str) -> Result<()> {
+        let [number, other_number] = [suffix, other].map(|suffix| self.source.optional::<f32>(&self.key(suffix)));
+        match (number?, other_number?) {
+            (Some(found), Some(wanted)) if found != wanted => {
+                self.wrong(suffix, found, format!("is not `{}`, {wanted}; both must be equal", self.key(other)))
+            }
+            _ => Ok(()),
         }
     }
 

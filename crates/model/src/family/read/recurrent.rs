@@ -1,10 +1,12 @@
 //! Layers whose state has a fixed size.
 
-use gristmill_kernels::ops::{CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap};
+use gristmill_kernels::ops::{
+    CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap, SCAN_STATES, SCAN_TILE, ScanHeads,
+};
 
 use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
 use crate::error::{Error, Result};
-use crate::spec::{ChannelGates, DeltaProjections, DeltaSpec};
+use crate::spec::{ChannelGates, DeltaProjections, DeltaSpec, ScanSpec};
 
 /// Default period of the layers with attention: the last layer of each period.
 const INTERVAL: usize = 4;
@@ -84,6 +86,32 @@ impl KeyReader<'_> {
             true => Ok(DecayKind::Bounded(bound)),
             false => self.wrong(suffix, bound, "must be finite and below 0"),
         }
+    }
+
+    /// The selective scan of all layers that have one.
+    pub(in crate::family) fn scan(&self) -> Result<ScanSpec> {
+        let [heads, groups, inner] =
+            ["ssm.time_step_rank", "ssm.group_count", "ssm.inner_size"].map(|suffix| self.count(suffix, MAX_WIDTH));
+        let (heads, groups, inner, state) = (heads?, groups?, inner?, self.count("ssm.state_size", MAX_WIDTH)?);
+        if !heads.is_multiple_of(groups) {
+            return self.wrong("ssm.time_step_rank", heads, format!("is not a multiple of the {groups} groups"));
+        }
+        if !inner.is_multiple_of(heads) || !(inner / groups).is_multiple_of(SCAN_TILE) {
+            let rule = format!("is not that of {heads} heads in groups of a multiple of {SCAN_TILE} elements");
+            return self.wrong("ssm.inner_size", inner, rule);
+        }
+        if !SCAN_STATES.contains(&state) {
+            let (key, found) = (self.key("ssm.state_size"), state.to_string());
+            return Err(Error::Unsupported { key, found, known: "16, 32, 64, 128, 256" });
+        }
+        let has = |layer: &usize| self.tensor(&format!("blk.{layer}.ssm_in.weight"));
+        let first = (0..self.layers()?).find(has).unwrap_or(0);
+        Ok(ScanSpec {
+            heads: ScanHeads { heads, width: inner / heads, groups, state },
+            taps: self.taps("ssm.conv_kernel")?,
+            bias: self.tensor(&format!("blk.{first}.ssm_conv1d.bias")),
+            norm: self.tensor(&format!("blk.{first}.ssm_norm.weight")),
+        })
     }
 
     /// The width of a delta rule's heads.

@@ -64,7 +64,7 @@ impl Builder<'_> {
 
         let own = LAST_NORMS.map(|norm| layer.name(norm));
         let own = own.iter().find(|norm| self.contains(&format!("{norm}.weight")));
-        let norm = self.norm_vectors(own.map_or(self.spec.output_norm, String::as_str));
+        let norm = self.norm_vectors_of(self.spec.head_norm, own.map_or(self.spec.output_norm, String::as_str));
         // What the next head reads in a forward pass. Drafting leaves these rows, which a replay reads, as they are.
         let passes_on = inputs.chained && next.is_some();
         let passed = match (passes_on, inputs.normed) {

@@ -1,20 +1,31 @@
 //! Mixers: attention, the gated delta rule, a short convolution.
 
-use gristmill_kernels::ops::{DecayKind, DeltaHeads, Epilogue, GateKind};
+use gristmill_kernels::ops::{DecayKind, DeltaHeads, Epilogue, GateKind, GateOrder};
 use gristmill_kernels::weight::Role;
 
 use super::{Builder, Input, Layer};
 use crate::program::node::{Attention, Node, QkNorms};
 use crate::program::tensors::{RowOrder, TensorSpec, VectorSpec};
 use crate::program::{ActId, Columns, Factor, MatrixId, RowsId, VectorId};
-use crate::spec::{
-    AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, GateRows, LayerSpec, Mixer, OutputGate, QkNorm,
-};
+use crate::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, GateRows, Mixer, OutputGate, QkNorm};
 
 impl Builder<'_> {
-    /// Returns the block's output, and the rows of its input.
-    pub(super) fn mixer(&mut self, layer: Layer, spec: &LayerSpec, input: Input) -> (RowsId, RowsId) {
-        match &spec.mixer {
+    /// Mixers that read the same input. Returns the block's output, and the rows of its input; `None` without mixers.
+    pub(super) fn mixers(&mut self, layer: Layer, mixers: &[Mixer], input: Input) -> Option<(RowsId, RowsId)> {
+        let (first, others) = mixers.split_first()?;
+        let (output, read) = self.mixer(layer, first, input);
+        for other in others {
+            let (x, _) = self.mixer(layer, other, Input::Rows(read));
+            // Without a norm after the block, each mixer has added its output to the residual stream.
+            if x != output {
+                self.push(Node::Add { x, scale: 1.0, y: output });
+            }
+        }
+        Some((output, read))
+    }
+
+    fn mixer(&mut self, layer: Layer, mixer: &Mixer, input: Input) -> (RowsId, RowsId) {
+        match mixer {
             Mixer::Attention(spec) => self.attention(layer, spec, input),
             Mixer::Delta(spec) => match spec.projections {
                 DeltaProjections::PerChannel(gates) => self.channel_delta(layer, spec, &gates, input),
@@ -22,6 +33,11 @@ impl Builder<'_> {
             },
             Mixer::Convolution(spec) => self.convolution(layer, *spec, input),
             Mixer::Latent(spec) => self.latent(layer, spec, input),
+            Mixer::Scan(spec) => self.scan(layer, spec, input),
+            Mixer::Sum(mixers) => match self.mixers(layer, mixers, input) {
+                Some(mixed) => mixed,
+                None => (self.residual, self.input_rows(input)),
+            },
         }
     }
 
@@ -132,7 +148,8 @@ impl Builder<'_> {
         let out = self.new_rows(gate, "attention");
         let kind = DecayKind::Softplus;
         self.push(Node::DeltaRule { layer, qkv: mixed, beta, alpha, decay, dt_bias, kind, heads, out });
-        self.push(Node::GatedNorm { x: out, gate: part(qkv, gate), weight: norm });
+        let order = GateOrder::AfterNorm;
+        self.push(Node::GatedNorm { x: out, gate: part(qkv, gate), weight: norm, width, order });
         let act = self.prepare(out);
         (self.mixer_output(output, None, act), read)
     }

@@ -51,17 +51,20 @@ impl Builder<'_> {
     fn dense_mlp(&mut self, layer: Layer, inner: usize, activation: Activation) -> GatedMlp {
         let (hidden, up) = (self.spec.hidden, layer.name("ffn_up.weight"));
         let twice = [hidden as u64, (inner as u64).saturating_mul(2)];
-        let is_fused = self.file.tensor(&up).is_some_and(|tensor| tensor.shape == twice)
+        let is_fused = activation.role() == Role::GateUp
+            && self.file.tensor(&up).is_some_and(|tensor| tensor.shape == twice)
             && !self.contains(&layer.name("ffn_gate.weight"));
         let gate_up = match is_fused {
             true => TensorSpec::halves(&up, [hidden, inner, 1]),
-            false => self.two(layer, ["ffn_gate.weight", "ffn_up.weight"], &[hidden, inner]),
+            false => self.inputs(layer, ["ffn_gate.weight", "ffn_up.weight"], &[hidden, inner], activation),
         };
         self.gated(layer, gate_up, "ffn_down.weight", inner, activation)
     }
 
-    fn two(&self, layer: Layer, names: [&str; 2], shape: &[usize]) -> Vec<TensorSpec> {
-        names.iter().map(|name| TensorSpec::new(layer.name(name), shape)).collect()
+    /// Gate and up, or up for an activation without a gate.
+    fn inputs(&self, layer: Layer, names: [&str; 2], shape: &[usize], activation: Activation) -> Vec<TensorSpec> {
+        let gates = usize::from(activation.role() == Role::Up);
+        names[gates..].iter().map(|name| TensorSpec::new(layer.name(name), shape)).collect()
     }
 
     fn gated(
@@ -72,7 +75,7 @@ impl Builder<'_> {
         inner: usize,
         activation: Activation,
     ) -> GatedMlp {
-        let gate_up = self.matrix(Role::GateUp, gate_up);
+        let gate_up = self.matrix(activation.role(), gate_up);
         let down = self.matrix(Role::Matrix, vec![TensorSpec::new(layer.name(down), &[inner, self.spec.hidden])]);
         GatedMlp { gate_up, down, inner, activation }
     }
@@ -106,10 +109,16 @@ impl Builder<'_> {
         };
         let is_stored = norm.is_some() || spec.beside.is_some();
         let router = self.router(layer, spec, router_norm, experts_input);
-        let experts = self.expert_matrices(layer, spec);
-        let output = match router.act {
-            Some(x) => self.experts(layer, spec, experts, router.logits, x, is_stored),
-            None => self.input_weighed_experts(layer, spec, experts, router, is_stored),
+        let output = match (router.act, spec.latent) {
+            (Some(x), Some(latent)) => self.latent_experts(layer, spec, latent, router.logits, x, is_stored),
+            (Some(x), None) => {
+                let experts = self.expert_matrices(layer, spec);
+                self.experts(layer, spec, experts, router.logits, x, is_stored)
+            }
+            (None, _) => {
+                let experts = self.expert_matrices(layer, spec);
+                self.input_weighed_experts(layer, spec, experts, router, is_stored)
+            }
         };
         if let Some(shared) = spec.shared {
             let x = router.act.unwrap_or_else(|| self.prepare(router.rows));
@@ -121,15 +130,50 @@ impl Builder<'_> {
         }
     }
 
+    /// The columns of the experts' input and output.
+    fn expert_columns(&self, spec: &MoeSpec) -> usize {
+        spec.latent.unwrap_or(self.spec.hidden)
+    }
+
+    /// up · Σ weight · expert(down · x), with rows of this width between.
+    fn latent_experts(
+        &mut self,
+        layer: Layer,
+        spec: &MoeSpec,
+        latent: usize,
+        logits: RowsId,
+        x: ActId,
+        is_stored: bool,
+    ) -> RowsId {
+        let hidden = self.spec.hidden;
+        let down = TensorSpec::new(layer.name("ffn_latent_down.weight"), &[hidden, latent]);
+        let up = TensorSpec::new(layer.name("ffn_latent_up.weight"), &[latent, hidden]);
+        let down = self.matrix(Role::Matrix, vec![down]);
+        let experts = self.expert_matrices(layer, spec);
+        let up = self.matrix(Role::Matrix, vec![up]);
+        let projected = self.new_rows(latent, "the experts");
+        self.push(Node::Matmul { weight: down, bias: None, act: x, epilogue: Epilogue::Store, y: projected });
+        let x = self.prepare(projected);
+        let sum = self.experts(layer, spec, experts, logits, x, true);
+        let act = self.prepare(sum);
+        let (epilogue, y) = self.destination(is_stored);
+        self.push(Node::Matmul { weight: up, bias: None, act, epilogue, y });
+        y
+    }
+
     fn expert_matrices(&mut self, layer: Layer, spec: &MoeSpec) -> GatedMlp {
-        let (hidden, MoeSpec { experts, inner, activation, .. }) = (self.spec.hidden, *spec);
+        let MoeSpec { experts, inner, activation, .. } = *spec;
+        let hidden = self.expert_columns(spec);
         // llama.cpp's converter can write both as one tensor, for each expert first the rows of its gate.
         let fused = layer.name("ffn_gate_up_exps.weight");
         let gate_up = match self.contains(&fused) {
             true => TensorSpec::halves(&fused, [hidden, inner, experts]),
-            false => self.two(layer, ["ffn_gate_exps.weight", "ffn_up_exps.weight"], &[hidden, inner, experts]),
+            false => {
+                let names = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
+                self.inputs(layer, names, &[hidden, inner, experts], activation)
+            }
         };
-        let gate_up = self.matrix(Role::GateUp, gate_up);
+        let gate_up = self.matrix(activation.role(), gate_up);
         let down = TensorSpec::new(layer.name("ffn_down_exps.weight"), &[inner, hidden, experts]);
         // The experts' own scales have the name that scales of the weight would have.
         let down = self.matrix(Role::Matrix, vec![TensorSpec { is_scaled: !spec.expert_scales, ..down }]);
@@ -188,7 +232,7 @@ impl Builder<'_> {
         is_stored: bool,
     ) -> RowsId {
         let GatedMlp { gate_up, down, inner, activation } = mlp;
-        let (hidden, experts, top_k) = (self.spec.hidden, spec.experts, spec.routing.top_k);
+        let (hidden, experts, top_k) = (self.expert_columns(spec), spec.experts, spec.routing.top_k);
         let mut bias = |name: &str, rows| self.vector(TensorSpec::new(layer.name(name), &[rows, experts]));
         let gate_up_bias = spec.bias.then(|| [bias("ffn_gate_exps.bias", inner), bias("ffn_up_exps.bias", inner)]);
         let down_bias = spec.bias.then(|| bias("ffn_down_exps.bias", hidden));
@@ -198,7 +242,10 @@ impl Builder<'_> {
         let h = self.pair_rows(top_k, inner, "the MLP");
         let act = self.add_act(ActShape { unit: Unit::Token, per_unit: top_k, cols: inner, exact: false });
         let out = self.pair_rows(top_k, hidden, "the experts");
-        let (epilogue, y) = self.destination(is_stored);
+        let (epilogue, y) = match spec.latent {
+            Some(latent) => (Epilogue::Store, self.new_rows(latent, "the experts")),
+            None => self.destination(is_stored),
+        };
         self.push(Node::Experts(Box::new(Experts {
             route,
             gate_up,
@@ -253,7 +300,8 @@ impl Builder<'_> {
         logits: RowsId,
         stored: Option<RowsId>,
     ) {
-        let gate_up = self.two(layer, ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"], &[self.spec.hidden, inner]);
+        let names = ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"];
+        let gate_up = self.inputs(layer, names, &[self.spec.hidden, inner], activation);
         let mlp = self.gated(layer, gate_up, "ffn_down_shexp.weight", inner, activation);
         let act = self.gate_up(mlp, x);
         let (scale, y) = stored.map_or((self.spec.residual_scale, self.residual), |output| (1.0, output));
@@ -281,7 +329,7 @@ impl Builder<'_> {
         factor: Factor,
     ) {
         let hidden = self.spec.hidden;
-        let gate_up = self.two(layer, ["ffn_gate.weight", "ffn_up.weight"], &[hidden, inner]);
+        let gate_up = self.inputs(layer, ["ffn_gate.weight", "ffn_up.weight"], &[hidden, inner], activation);
         let mlp = self.gated(layer, gate_up, "ffn_down.weight", inner, activation);
         let mut norm =
             |name: &str| NormVectors::Rms { weight: self.vector(TensorSpec::new(layer.name(name), &[hidden])) };

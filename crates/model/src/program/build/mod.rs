@@ -7,6 +7,7 @@ mod latent;
 mod mixers;
 mod mlp;
 mod norms;
+mod scan;
 
 use std::sync::Arc;
 
@@ -41,6 +42,9 @@ pub(crate) fn build(spec: &ModelSpec, file: &GgufFile) -> Program {
     };
     builder.program()
 }
+
+/// The name of the norm before a mixer, and before the MLP of a layer that has no mixer.
+const MIXER_NORM: &str = "attn_norm";
 
 struct Builder<'a> {
     spec: &'a ModelSpec,
@@ -195,14 +199,19 @@ impl Builder<'_> {
         };
         let last = |is_last: bool| if is_last { factor } else { Factor::Constant(1.0) };
 
-        let input = self.block_input(&layer.name("attn_norm"));
-        let (output, read) = self.mixer(layer, spec, input);
-        let norm = self.post_norm(&layer.name("post_attention_norm"));
-        self.finish_block(output, norm, last(spec.mlp.is_none() && layer_inputs.is_none()));
+        let input = self.block_input(&layer.name(MIXER_NORM));
+        let mixed = self.mixers(layer, spec.mixer.parts(), input);
+        if let Some((output, _)) = mixed {
+            let norm = self.post_norm(&layer.name("post_attention_norm"));
+            self.finish_block(output, norm, last(spec.mlp.is_none() && layer_inputs.is_none()));
+        }
         if let Some(mlp) = &spec.mlp {
-            let input = match self.spec.inputs {
-                BlockInputs::Shared => Input::Rows(read),
-                BlockInputs::Residual | BlockInputs::Normed => self.block_input(&layer.name(self.spec.mlp_norm)),
+            let input = match (mixed, self.spec.inputs) {
+                (None, _) => input,
+                (Some((_, read)), BlockInputs::Shared) => Input::Rows(read),
+                (Some(_), BlockInputs::Residual | BlockInputs::Normed) => {
+                    self.block_input(&layer.name(self.spec.mlp_norm))
+                }
             };
             self.mlp(layer, mlp, input, last(layer_inputs.is_none()));
         }

@@ -16,10 +16,17 @@ pub(super) enum NormVectors {
 impl Builder<'_> {
     /// The weights of a norm, whose tensors start with this name.
     pub(super) fn norm_vectors(&mut self, name: &str) -> NormVectors {
+        self.norm_vectors_of(self.spec.norm, name)
+    }
+
+    /// The same of a norm of this kind.
+    pub(super) fn norm_vectors_of(&mut self, kind: NormKind, name: &str) -> NormVectors {
         let hidden = self.spec.hidden;
         let tensor = |part: &str| TensorSpec::new(format!("{name}.{part}"), &[hidden]);
-        let weight = self.vector(tensor("weight"));
-        match self.spec.norm {
+        // llama.cpp's converter writes a norm of Falcon-H1 without a suffix.
+        let bare = self.contains(name).then(|| TensorSpec::new(name, &[hidden]));
+        let weight = self.vector(bare.unwrap_or_else(|| tensor("weight")));
+        match kind {
             NormKind::Rms => NormVectors::Rms { weight },
             NormKind::Layer => NormVectors::Layer { weight, bias: self.vector(tensor("bias")) },
             NormKind::LayerUnbiased => NormVectors::Layer { weight, bias: self.repeated(&[0.0], hidden) },

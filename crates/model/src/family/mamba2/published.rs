@@ -1,0 +1,51 @@
+//! Mamba-2: a selective scan in every layer, and no MLP.
+
+use crate::family::parts::{BASE, count, expect_flag, expect_text, needed, number, unless_unset};
+use crate::family::published::{Change, Family, How, Key, Layout, Mlx, Need, Or, Rule};
+
+pub(crate) const FAMILY: Family = Family {
+    model_types: &["mamba2"],
+    mlx: Mlx::No,
+    architecture: "mamba2",
+    keys: &[KEYS],
+    expects: &[expect_text("hidden_act", "silu"), expect_flag("use_bias", false)],
+    // Codestral Mamba has the whole model in a module.
+    renamed: &[("model.backbone.", "backbone."), ("model.lm_head.", "lm_head.")],
+    globals: &[GLOBALS],
+    layer: &[SCAN],
+    mlps: &[],
+    ..BASE
+};
+
+const KEYS: &[Key] = &[
+    count("block_count", &["num_hidden_layers"], Or::Refuse),
+    // No limit, as llama.cpp's converter writes it.
+    count("context_length", &[], Or::Count(1 << 20)),
+    count("embedding_length", &["hidden_size"], Or::Refuse),
+    count("feed_forward_length", &[], Or::Count(0)),
+    count("attention.head_count", &[], Or::Count(0)),
+    number("attention.layer_norm_rms_epsilon", &["layer_norm_epsilon"], Or::Number(1e-5)),
+    count("ssm.conv_kernel", &["conv_kernel"], Or::Count(4)),
+    count("ssm.inner_size", &[], Or::Product("expand", "hidden_size")),
+    count("ssm.state_size", &["state_size"], Or::Count(128)),
+    count("ssm.time_step_rank", &["num_heads"], Or::Count(128)),
+    count("ssm.group_count", &["n_groups"], Or::Count(8)),
+];
+
+const GLOBALS: &[Rule] = &[
+    needed("token_embd.weight", "backbone.embeddings.weight"),
+    needed("output_norm.weight", "backbone.norm_f.weight"),
+    Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
+];
+
+const SCAN: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "backbone.layers.{layer}.norm.weight"),
+    needed("blk.{layer}.ssm_in.weight", "backbone.layers.{layer}.mixer.in_proj.weight"),
+    Rule { stored: Layout::Taps, ..needed("blk.{layer}.ssm_conv1d.weight", "backbone.layers.{layer}.mixer.conv1d.weight") },
+    unless_unset("use_conv_bias", "blk.{layer}.ssm_conv1d.bias", "backbone.layers.{layer}.mixer.conv1d.bias"),
+    needed("blk.{layer}.ssm_dt.bias", "backbone.layers.{layer}.mixer.dt_bias"),
+    Rule { how: How::Column, change: Change::MinusExp, ..needed("blk.{layer}.ssm_a", "backbone.layers.{layer}.mixer.A_log") },
+    Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "backbone.layers.{layer}.mixer.D") },
+    Rule { how: How::Groups("n_groups"), ..needed("blk.{layer}.ssm_norm.weight", "backbone.layers.{layer}.mixer.norm.weight") },
+    needed("blk.{layer}.ssm_out.weight", "backbone.layers.{layer}.mixer.out_proj.weight"),
+];
