@@ -110,6 +110,8 @@ struct FixedStates {
     delta_rules: usize,
     /// Layers with a short convolution alone.
     convolutions: usize,
+    /// Layers with a selective scan.
+    selective_scans: usize,
     /// State of a sequence in all of them.
     bytes: u64,
 }
@@ -253,15 +255,16 @@ impl Listing {
 }
 
 impl Shape {
-    /// The shape of the first layer with experts; without experts, of the first layer.
+    /// The shape of the first layer with experts; without experts, of the first layer with an MLP.
     fn new(spec: &ModelSpec) -> Option<Shape> {
         let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, Some(MlpSpec::Moe(_))));
-        let layer = moe.or(spec.layers.first())?;
+        let mlp = moe.or(spec.layers.iter().find(|layer| layer.mlp.is_some())).and_then(|layer| layer.mlp.as_ref());
         let attention = spec.layers.iter().find_map(LayerSpec::attention).map(|attention| {
             let AttentionSpec { heads, kv_heads, key_width, value_width, .. } = *attention;
             Attention { heads, kv_heads, key_width, value_width }
         });
-        let (mlp_width, experts) = match &layer.mlp {
+        let (mlp_width, experts) = match mlp {
+            None => (0, None),
             Some(MlpSpec::Moe(MoeSpec { experts, inner, routing, shared, .. })) => {
                 let shared_width = shared.map(|shared| shared.inner);
                 (*inner, Some(Experts { count: *experts, used: routing.top_k, shared_width }))
@@ -285,7 +288,8 @@ impl Shape {
 
     fn list(&self, lines: &mut Listing) {
         let Shape { layers, hidden, mlp_width, .. } = self;
-        lines.add("layers", format!("{layers}, hidden size {hidden}, MLP {mlp_width}"));
+        let mlp = if *mlp_width > 0 { format!("MLP {mlp_width}") } else { "no MLP".to_owned() };
+        lines.add("layers", format!("{layers}, hidden size {hidden}, {mlp}"));
         if let Some(Attention { heads, kv_heads, key_width, value_width }) = &self.attention {
             let widths = match key_width == value_width {
                 true => key_width.to_string(),
@@ -300,8 +304,12 @@ impl Shape {
             };
             lines.add("KV cache", format!("{} for a token{windows}, in F16", console::bytes(*bytes_per_token)));
         }
-        if let Some(FixedStates { delta_rules, convolutions, bytes }) = &self.fixed_state {
-            let kinds = [(delta_rules, "a gated delta rule"), (convolutions, "a short convolution")];
+        if let Some(FixedStates { delta_rules, convolutions, selective_scans, bytes }) = &self.fixed_state {
+            let kinds = [
+                (delta_rules, "a gated delta rule"),
+                (convolutions, "a short convolution"),
+                (selective_scans, "a selective scan"),
+            ];
             let kinds = kinds.iter().filter(|(count, _)| **count > 0);
             let kinds: Vec<String> = kinds.map(|(count, kind)| format!("{count} layers with {kind}")).collect();
             let bytes = console::bytes(*bytes);
@@ -334,13 +342,16 @@ impl KvCacheSize {
 
 impl FixedStates {
     fn new(spec: &ModelSpec) -> Option<FixedStates> {
-        let of_kind = |kind: fn(&Mixer) -> bool| spec.layers.iter().filter(|layer| kind(&layer.mixer)).count();
+        let of_kind =
+            |kind: fn(&Mixer) -> bool| spec.layers.iter().filter(|layer| layer.mixer.parts().iter().any(kind)).count();
         let delta_rules = of_kind(|mixer| matches!(mixer, Mixer::Delta(_)));
         let convolutions = of_kind(|mixer| matches!(mixer, Mixer::Convolution(_)));
+        let selective_scans = of_kind(|mixer| matches!(mixer, Mixer::Scan(_)));
         let states = spec.layers.iter().flat_map(|layer| layer.mixer.fixed_state(spec.hidden));
         let floats = states.map(|state| state.elements as u64).fold(0, u64::saturating_add);
         let bytes = floats.saturating_mul(size_of::<f32>() as u64);
-        (delta_rules + convolutions > 0).then_some(FixedStates { delta_rules, convolutions, bytes })
+        let has_some = delta_rules + convolutions + selective_scans > 0;
+        has_some.then_some(FixedStates { delta_rules, convolutions, selective_scans, bytes })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gristmill_engine::model::spec::{
     AttentionSpec, BlockInputs, ChannelGates, ConvolutionSpec, DeltaProjections, DeltaSpec, LatentSpec, LayerSpec,
-    Mixer, MlpSpec, ModelSpec, MoeSpec, SharedExpert,
+    Mixer, MlpSpec, ModelSpec, MoeSpec, ScanSpec, SharedExpert,
 };
 use gristmill_kernels::ops::{DecayKind, GateKind, Gating, GroupWorth, Routing, Window};
 use serde::Serialize;
@@ -41,30 +41,48 @@ pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
 }
 
 fn layer(layer: &LayerSpec, spec: &ModelSpec) -> String {
-    let mixer = match &layer.mixer {
-        Mixer::Attention(attention) => attention_in_words(attention),
-        Mixer::Delta(delta) => delta_in_words(delta),
-        Mixer::Convolution(ConvolutionSpec { taps }) => format!("convolution of {taps} tokens between two gates"),
-        Mixer::Latent(latent) => latent_in_words(latent),
-        other => format!("{other:?}"),
-    };
+    let mixers: Vec<String> = layer.mixer.parts().iter().map(mixer_in_words).collect();
+    let mixer = if mixers.is_empty() { "no mixer".to_owned() } else { mixers.join(" and beside it ") };
     let mlp = match &layer.mlp {
         None => "no MLP".to_owned(),
         Some(MlpSpec::Dense { inner, .. }) => format!("dense MLP of width {inner}"),
         Some(MlpSpec::Moe(MoeSpec {
-            experts, inner, routing, selection_bias, shared, beside, weighs_input, ..
+            experts,
+            inner,
+            routing,
+            selection_bias,
+            shared,
+            beside,
+            weighs_input,
+            latent,
+            ..
         })) => {
             let router = router(routing, *selection_bias);
             let weighed = if *weighs_input { ", whose input is weighed" } else { "" };
             let shared = shared.as_ref().map_or(String::new(), for_all);
             let beside = beside.map_or(String::new(), |inner| format!("; beside them an MLP of width {inner}"));
-            format!("{experts} experts of width {inner}, {router}{weighed}{shared}{beside}")
+            let latent = latent.map_or(String::new(), |width| format!(" on rows of width {width}"));
+            format!("{experts} experts of width {inner}{latent}, {router}{weighed}{shared}{beside}")
         }
         Some(other) => format!("{other:?}"),
     };
     let then = if spec.inputs == BlockInputs::Shared { " and beside it" } else { "," };
     let own = spec.layer_inputs.map_or(String::new(), |width| format!("; an input of its own of width {width}"));
     format!("{mixer}{then} {mlp}{own}")
+}
+
+fn mixer_in_words(mixer: &Mixer) -> String {
+    match mixer {
+        Mixer::Attention(attention) => attention_in_words(attention),
+        Mixer::Delta(delta) => delta_in_words(delta),
+        Mixer::Convolution(ConvolutionSpec { taps }) => format!("convolution of {taps} tokens between two gates"),
+        Mixer::Latent(latent) => latent_in_words(latent),
+        Mixer::Scan(ScanSpec { heads, taps, .. }) => format!(
+            "selective scan of {} heads, each with a state of {} x {}, after a convolution of {taps} tokens",
+            heads.heads, heads.width, heads.state
+        ),
+        other => format!("{other:?}"),
+    }
 }
 
 fn delta_in_words(DeltaSpec { heads, taps, projections, .. }: &DeltaSpec) -> String {

@@ -240,6 +240,14 @@ fn inspect_says_what_each_layer_is() {
         ("llama4", "attention (nothing rotated, a temperature of queries)"),
         ("qwen3next", "gated delta rule of 4 heads, each with a state of 16 x 16, after a convolution of 4 tokens"),
         ("qwen3next", "attention (a gate for each element)"),
+        (
+            "nemotron_h_moe",
+            "selective scan of 4 heads, each with a state of 16 x 16, after a convolution of 4 tokens, no MLP",
+        ),
+        ("nemotron_h_moe", "no mixer, 8 experts of width 16, 2 chosen by sigmoid plus a bias"),
+        ("nemotron_h_moe", "state         2 layers with a selective scan"),
+        ("falcon-h1", "layers 0-1    attention and beside it selective scan of 4 heads"),
+        ("mamba2", "layers        3, hidden size 32, no MLP"),
         // 2 layers, rows of 32 + 8 elements, 2 bytes each.
         ("deepseek2", "KV cache      160 B for a token, in F16"),
         ("cohere2", "KV cache      64 B for a token, and 192 B for a token in a window, in F16"),

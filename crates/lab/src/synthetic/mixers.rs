@@ -5,6 +5,7 @@ use gristmill_files::gguf::{GgufWriter, Value, WriteError};
 use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
+use super::scans::Scans;
 use super::shapes::{Model, Push};
 use super::windowed::Windowed;
 
@@ -25,6 +26,8 @@ pub(super) enum Mixers {
     Latent(Latent),
     /// These layers have latent attention, the others a delta rule in which each element of a key has a gate.
     Channels(Channels),
+    /// Some or all have selective scans.
+    Scans(Scans),
 }
 
 /// The shapes of a gated delta rule.
@@ -47,6 +50,7 @@ impl Model {
         }
         match self.special.mixers {
             Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) => true,
+            Mixers::Scans(scans) => scans.has_attention(layer),
             Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
             Mixers::Convolution { attention, .. } | Mixers::Channels(Channels { attention, .. }) => {
                 attention.contains(&layer)
@@ -81,7 +85,7 @@ impl Model {
     /// Key and value heads of the first layer.
     pub(super) fn first_kv_heads(&self) -> u32 {
         match self.special.mixers {
-            Mixers::Convolution { .. } | Mixers::Channels(_) if !self.has_attention(0) => 0,
+            Mixers::Convolution { .. } | Mixers::Channels(_) | Mixers::Scans(_) if !self.has_attention(0) => 0,
             Mixers::Gemma4(gemma) => self.first_kv_heads_of(&gemma),
             Mixers::Windowed(windowed) => self.heads_of(&windowed, 0)[1],
             Mixers::Latent(_) => 1,
@@ -99,13 +103,17 @@ impl Model {
             Mixers::Gemma4(gemma) => return self.describe_gemma4(gemma, file),
             Mixers::Latent(latent) => return self.describe_latent(latent, 1u32.into(), file),
             Mixers::Channels(channels) => return self.describe_channels(channels, file),
+            Mixers::Scans(scans) => return self.describe_scans(scans, file),
             _ => {}
         }
         let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) | Mixers::Channels(_) => {
-                set("attention.head_count_kv", self.kv_heads.into())
-            }
+            Mixers::Attention
+            | Mixers::Gemma4(_)
+            | Mixers::Windowed(_)
+            | Mixers::Latent(_)
+            | Mixers::Channels(_)
+            | Mixers::Scans(_) => set("attention.head_count_kv", self.kv_heads.into()),
             Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
                 set("attention.head_count_kv", self.kv_heads.into())?;
                 set("full_attention_interval", interval.into())?;
@@ -127,7 +135,7 @@ impl Model {
     pub(super) fn mixer_shapes(&self, add: Push) {
         let hidden = u64::from(self.hidden);
         match self.special.mixers {
-            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) => {}
+            Mixers::Attention | Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Latent(_) | Mixers::Scans(_) => {}
             Mixers::Channels(channels) => self.channel_shapes(&channels, add),
             Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
                 let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);

@@ -17,6 +17,7 @@ mod latent;
 mod mix;
 mod mixers;
 mod models;
+mod scans;
 mod shapes;
 #[cfg(test)]
 mod tests;

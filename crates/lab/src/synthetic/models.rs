@@ -6,6 +6,7 @@ use super::channels::Channels;
 use super::gemma4::Gemma4;
 use super::latent::Latent;
 use super::mixers::{Delta, Mixers};
+use super::scans::{ScanLayers, Scans};
 use super::shapes::{Experts, Index, Model, Special};
 use super::windowed::Windowed;
 
@@ -309,6 +310,90 @@ pub(crate) const MODELS: &[Model] = &[
         special: Special {
             mixers: Mixers::Convolution { taps: 3, attention: &[2, 6, 10, 14, 18, 21] },
             output_norm: "token_embd_norm",
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "nemotron-3-nano-30b-a3b",
+        title: "Nemotron 3 Nano 30B A3B shapes",
+        architecture: "nemotron_h_moe",
+        layers: 52,
+        hidden: 2688,
+        heads: 32,
+        kv_heads: 2,
+        head_width: 128,
+        qk_norm: None,
+        inner: 1856,
+        experts: Some(Experts { shared: 3712, sigmoid: true, scale: Some(2.5), ..experts(128, 6, 1856) }),
+        vocabulary: 131_072,
+        tied: false,
+        context: 262_144,
+        rope_base: 1e4,
+        special: Special {
+            mixers: Mixers::Scans(Scans {
+                layers: ScanLayers::Single("MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"),
+                heads: 64,
+                width: 64,
+                groups: 8,
+                state: 128,
+                norm: true,
+            }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "granite-4-h-small",
+        title: "Granite 4.0 H Small 32B A9B shapes",
+        architecture: "granitehybrid",
+        layers: 40,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_width: 128,
+        qk_norm: None,
+        inner: 768,
+        experts: Some(Experts { shared: 1536, ..experts(72, 10, 768) }),
+        vocabulary: 100_352,
+        tied: true,
+        context: 131_072,
+        rope_base: 1e4,
+        special: Special {
+            mixers: Mixers::Scans(Scans {
+                layers: ScanLayers::Granite(&[5, 15, 25, 35]),
+                heads: 128,
+                width: 64,
+                groups: 1,
+                state: 128,
+                norm: true,
+            }),
+            ..NOTHING
+        },
+    },
+    Model {
+        name: "falcon-h1-7b",
+        title: "Falcon-H1 7B shapes",
+        architecture: "falcon-h1",
+        layers: 44,
+        hidden: 3072,
+        heads: 12,
+        kv_heads: 2,
+        head_width: 128,
+        qk_norm: None,
+        inner: 12_288,
+        experts: None,
+        vocabulary: 130_048,
+        tied: false,
+        context: 262_144,
+        rope_base: 1e11,
+        special: Special {
+            mixers: Mixers::Scans(Scans {
+                layers: ScanLayers::Both,
+                heads: 24,
+                width: 128,
+                groups: 1,
+                state: 256,
+                norm: false,
+            }),
             ..NOTHING
         },
     },

@@ -190,7 +190,9 @@ impl Model {
         }
         file.set(&key("context_length"), self.context)?;
         file.set(&key("embedding_length"), self.hidden)?;
-        file.set(&key("feed_forward_length"), self.inner)?;
+        if self.gates_mlps() {
+            file.set(&key("feed_forward_length"), self.inner)?;
+        }
         self.describe_mixers(file)?;
         let [keys, values] = self.row_widths();
         file.set(&key("attention.key_length"), keys)?;
@@ -212,7 +214,8 @@ impl Model {
             if let Some(scale) = experts.scale {
                 file.set(&key("expert_weights_scale"), scale)?;
             }
-            let has_width = matches!(self.special.mixers, Mixers::Windowed(Windowed { shared_width: true, .. }));
+            let has_width =
+                matches!(self.special.mixers, Mixers::Windowed(Windowed { shared_width: true, .. }) | Mixers::Scans(_));
             if experts.shared_gate || has_width {
                 file.set(&key("expert_shared_feed_forward_length"), experts.shared)?;
             } else if experts.shared > 0 {
@@ -323,6 +326,10 @@ impl Model {
                 self.gemma4_layer_shapes(gemma, layer, &mut push);
                 continue;
             }
+            if let Mixers::Scans(scans) = &self.special.mixers {
+                self.scan_layer_shapes(scans, layer, &mut push);
+                continue;
+            }
             push("attn_norm.weight", &[hidden]);
             match (&self.special.mixers, self.latent(layer)) {
                 (Mixers::Windowed(windowed), _) => self.windowed_shapes(windowed, layer, &mut push),
@@ -331,18 +338,7 @@ impl Model {
                 _ => self.mixer_shapes(&mut push),
             }
             self.add(&mut push, self.special.mlp_norm, &[hidden]);
-            match self.experts.filter(|experts| layer >= experts.dense) {
-                Some(experts) => {
-                    self.index_shapes(&mut push);
-                    self.expert_shapes(experts, &mut push);
-                }
-                None => {
-                    let inner = u64::from(self.inner);
-                    self.add(&mut push, "ffn_gate", &[hidden, inner]);
-                    self.add(&mut push, "ffn_up", &[hidden, inner]);
-                    self.add(&mut push, "ffn_down", &[inner, hidden]);
-                }
-            }
+            self.mlp_shapes(layer, &mut push);
             if layer == self.layers {
                 push("nextn.eh_proj.weight", &[2 * hidden, hidden]);
                 ["nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"]
@@ -357,6 +353,27 @@ impl Model {
         list
     }
 
+    /// Whether MLPs and experts have gates.
+    fn gates_mlps(&self) -> bool {
+        if let Mixers::Scans(scans) = &self.special.mixers { scans.gates_mlps() } else { true }
+    }
+
+    /// Adds the experts of a layer, or its dense MLP.
+    pub(super) fn mlp_shapes(&self, layer: u32, push: Push) {
+        match self.experts.filter(|experts| layer >= experts.dense) {
+            Some(experts) => {
+                self.index_shapes(push);
+                self.expert_shapes(experts, push);
+            }
+            None => {
+                let [hidden, inner] = [self.hidden, self.inner].map(u64::from);
+                self.add(push, "ffn_gate", &[hidden, inner]);
+                self.add(push, "ffn_up", &[hidden, inner]);
+                self.add(push, "ffn_down", &[inner, hidden]);
+            }
+        }
+    }
+
     /// Adds a weight, and its bias where the model has one.
     fn add(&self, push: Push, name: &str, shape: &[u64]) {
         push(&format!("{name}.weight"), shape);
@@ -366,7 +383,7 @@ impl Model {
         }
     }
 
-    fn attention_shapes(&self, push: Push) {
+    pub(super) fn attention_shapes(&self, push: Push) {
         let wide = |n: u32| u64::from(n);
         let (hidden, head) = (wide(self.hidden), wide(self.head_width));
         let (queries, keys) = (wide(self.heads) * head, wide(self.kv_heads) * head);
@@ -400,14 +417,18 @@ impl Model {
     fn expert_shapes(&self, Experts { count, inner, shared, shared_gate, sigmoid, .. }: Experts, push: Push) {
         let [hidden, count, inner, shared] = [self.hidden, count, inner, shared].map(u64::from);
         self.add(push, "ffn_gate_inp", &[hidden, count]);
-        self.add(push, "ffn_gate_exps", &[hidden, inner, count]);
+        if self.gates_mlps() {
+            self.add(push, "ffn_gate_exps", &[hidden, inner, count]);
+        }
         self.add(push, "ffn_up_exps", &[hidden, inner, count]);
         self.add(push, "ffn_down_exps", &[inner, hidden, count]);
         if shared_gate {
             self.add(push, "ffn_gate_inp_shexp", &[hidden]);
         }
         if shared > 0 {
-            self.add(push, "ffn_gate_shexp", &[hidden, shared]);
+            if self.gates_mlps() {
+                self.add(push, "ffn_gate_shexp", &[hidden, shared]);
+            }
             self.add(push, "ffn_up_shexp", &[hidden, shared]);
             self.add(push, "ffn_down_shexp", &[shared, hidden]);
         }
