@@ -12,6 +12,11 @@ use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Tokens of a pass over the state.
 const TOKENS: usize = 4;
+/// Tokens whose B and C are copied, so that they are in the L1 cache for all tiles of a unit. Rows are often a multiple of
+/// 4 KiB apart, where few of them stay in a cache.
+const COPIED: usize = 16;
+/// Tiles of values of a unit, at most.
+const TILES: usize = 4;
 /// State elements that have a decay each, at most.
 const DECAYS: usize = SCAN_STATES[0];
 
@@ -26,11 +31,12 @@ struct Inputs<'a> {
     heads: ScanHeads,
 }
 
-/// A run of the scan for [`SCAN_TILE`] values; the values are the lanes of a vector. `BY_ELEMENT`: each state element of
-/// a head has a decay.
+/// A run of the scan for adjacent tiles of [`SCAN_TILE`] values in a group; the values of a tile are the lanes of a vector.
+/// `BY_ELEMENT`: each state element of a head has a decay.
 struct ScanRun<'a, const BY_ELEMENT: bool> {
     inputs: Inputs<'a>,
     run: Run,
+    tiles: usize,
     unit: RunColumns<'a>,
 }
 
@@ -39,29 +45,50 @@ impl<const BY_ELEMENT: bool> Kernel for ScanRun<'_, BY_ELEMENT> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { inputs, run, unit } = self;
+        let Self { inputs, run, tiles, unit } = self;
         let (state, mut out) = (unit.after, unit.out);
         match unit.before {
             Some(before) => state.copy_from_slice(before),
             None => state.fill(0.0),
         }
-        let tile = Tile::<BY_ELEMENT>::new(inputs, unit.index * SCAN_TILE);
-        let whole = run.rows - run.rows % TOKENS;
-        for row in (0..whole).step_by(TOKENS) {
-            let mut tokens = [tile.token(s, run.first + row); TOKENS];
-            for (i, token) in tokens.iter_mut().enumerate().skip(1) {
-                *token = tile.token(s, run.first + row + i);
+        let (n, first) = (inputs.heads.state, unit.index * tiles * SCAN_TILE);
+        let mut copied = vec![0.0; run.rows.min(COPIED) * 2 * n];
+        for start in (0..run.rows).step_by(COPIED) {
+            let rows = start..run.rows.min(start + COPIED);
+            for (row, copied) in rows.clone().zip(copied.chunks_exact_mut(2 * n)) {
+                inputs.copy_b_and_c(run.first + row, first, copied);
             }
-            tile.scan(s, state, &mut tokens);
-            for (i, token) in tokens.iter().enumerate() {
-                s.store_f32(token.sum, out.row(row + i), 0);
+            for (tile, state) in state.chunks_exact_mut(n * SCAN_TILE).enumerate() {
+                let values = Tile::<BY_ELEMENT>::new(inputs, first + tile * SCAN_TILE);
+                let whole = rows.len() - rows.len() % TOKENS;
+                for at in (0..whole).step_by(TOKENS) {
+                    let mut tokens = [values.token(s, run.first + start + at, &copied[at * 2 * n..]); TOKENS];
+                    for (i, token) in tokens.iter_mut().enumerate().skip(1) {
+                        *token = values.token(s, run.first + start + at + i, &copied[(at + i) * 2 * n..]);
+                    }
+                    values.scan(s, state, &mut tokens);
+                    for (i, token) in tokens.iter().enumerate() {
+                        s.store_f32(token.sum, out.row(start + at + i), tile * SCAN_TILE);
+                    }
+                }
+                for at in whole..rows.len() {
+                    let mut token = [values.token(s, run.first + start + at, &copied[at * 2 * n..])];
+                    values.scan(s, state, &mut token);
+                    s.store_f32(token[0].sum, out.row(start + at), tile * SCAN_TILE);
+                }
             }
         }
-        for row in whole..run.rows {
-            let mut token = [tile.token(s, run.first + row)];
-            tile.scan(s, state, &mut token);
-            s.store_f32(token[0].sum, out.row(row), 0);
-        }
+    }
+}
+
+impl Inputs<'_> {
+    /// Copies B and C of the group of a value.
+    fn copy_b_and_c(&self, row: usize, value: usize, to: &mut [f32]) {
+        let ScanHeads { groups, state: n, .. } = self.heads;
+        let group = self.heads.group_of(value);
+        let (b, c) = self.xbc.row(row)[self.heads.values()..].split_at(groups * n);
+        to[..n].copy_from_slice(&b[group * n..][..n]);
+        to[n..].copy_from_slice(&c[group * n..][..n]);
     }
 }
 
@@ -109,7 +136,7 @@ impl<'a, const BY_ELEMENT: bool> Tile<'a, BY_ELEMENT> {
     }
 
     #[inline(always)]
-    fn token<S: Simd>(&self, s: S, row: usize) -> Token<'a, S> {
+    fn token<'b, S: Simd>(&self, s: S, row: usize, b_and_c: &'b [f32]) -> Token<'b, S> {
         let Inputs { xbc, dt, heads, .. } = self.inputs;
         let (inputs, of_row) = (xbc.row(row), dt.row(row));
         let mut dt = [0.0; LANES];
@@ -119,15 +146,8 @@ impl<'a, const BY_ELEMENT: bool> Tile<'a, BY_ELEMENT> {
         let delta = softplus(s, s.add(s.load_f32(&dt, 0), s.load_f32(&self.dt_bias, 0)));
         let kept = if BY_ELEMENT { delta } else { exp(s, s.mul(delta, s.load_f32(&self.decays[0], 0))) };
         let x = s.load_f32(inputs, self.first);
-        let (b, c) = inputs[heads.values()..].split_at(heads.groups * heads.state);
-        let group = heads.group_of(self.first) * heads.state;
-        Token {
-            kept,
-            input: s.mul(delta, x),
-            b: &b[group..][..heads.state],
-            c: &c[group..][..heads.state],
-            sum: s.mul(s.load_f32(&self.d, 0), x),
-        }
+        let (b, c) = b_and_c[..2 * heads.state].split_at(heads.state);
+        Token { kept, input: s.mul(delta, x), b, c, sum: s.mul(s.load_f32(&self.d, 0), x) }
     }
 
     /// Adds tokens to the state, and its elements to their sums.
@@ -162,8 +182,13 @@ impl Cpu {
         let inputs = Inputs { xbc, dt, a, d, dt_bias, heads };
         let runs: Vec<Run> = runs.of_host().into_iter().flatten().collect();
         let (state, out) = (host::rows_mut(OP, &mut state)?, host::rows_mut(OP, &mut out)?);
-        self.pool.each_unit(&runs, &state, &out, heads.values() / SCAN_TILE, &|run, unit| {
-            self.level.run(ScanRun::<BY_ELEMENT> { inputs, run, unit });
+        // Tiles share B and C, but each thread must get several units.
+        let (all, of_group) = (heads.values() / SCAN_TILE, heads.values() / heads.groups / SCAN_TILE);
+        let enough =
+            |tiles: usize| of_group.is_multiple_of(tiles) && runs.len() * all >= 4 * self.pool.threads() * tiles;
+        let tiles = (2..=TILES).rev().find(|&tiles| enough(tiles)).unwrap_or(1);
+        self.pool.each_unit(&runs, &state, &out, all / tiles, &|run, unit| {
+            self.level.run(ScanRun::<BY_ELEMENT> { inputs, run, tiles, unit });
         });
         Ok(())
     }
