@@ -83,12 +83,17 @@ fn delta(suite: &Suite) {
 
 fn scan(suite: &Suite) {
     let good = ScanHeads { heads: 2, width: 32, groups: 2, state: 16 };
-    let scan = |case: &str, kind, heads: ScanHeads, [xbc, dt, state]: [usize; 3], vectors: [usize; 3], shape| {
+    let scan = |case: &str,
+                kind,
+                heads: ScanHeads,
+                (xbc, dt, state): (usize, (usize, usize), usize),
+                vectors: [usize; 3],
+                shape| {
         refused(suite, case, kind, shape, |b, out| {
             let [a, d, dt_bias] = vectors.map(|len| vector(b, len));
             b.run(SelectiveScan {
                 xbc: ones(b, 3, xbc).view(),
-                dt: ones(b, 3, dt).view(),
+                dt: ones(b, dt.0, dt.1).view(),
                 a: &a,
                 d: &d,
                 dt_bias: &dt_bias,
@@ -99,7 +104,7 @@ fn scan(suite: &Suite) {
             })
         });
     };
-    let (sizes, vectors, shape) = ([128, 2, 1024], [2, 2, 2], (3, 64));
+    let (sizes, vectors, shape) = ((128, (3, 2), 1024), [2, 2, 2], (3, 64));
     let range = |case: &str, heads| scan(case, Kind::Range, heads, sizes, vectors, shape);
     range("selective_scan: no groups", ScanHeads { groups: 0, ..good });
     range("selective_scan: groups", ScanHeads { groups: 3, ..good });
@@ -110,10 +115,11 @@ fn scan(suite: &Suite) {
     let huge = ScanHeads { heads: usize::MAX - 1, ..good };
     scan("selective_scan: huge heads", Kind::OutOfMemory, huge, sizes, vectors, shape);
     let wide = ScanHeads { state: 32, ..good };
-    scan("selective_scan: decays of elements", Kind::Range, wide, [192, 2, 2048], [64, 2, 2], shape);
-    scan("selective_scan: values, B and C", Kind::Shape, good, [127, 2, 1024], vectors, shape);
-    scan("selective_scan: dt", Kind::Shape, good, [128, 3, 1024], vectors, shape);
-    scan("selective_scan: state's columns", Kind::Shape, good, [128, 2, 1023], vectors, shape);
+    scan("selective_scan: decays of elements", Kind::Range, wide, (192, (3, 2), 2048), [64, 2, 2], shape);
+    scan("selective_scan: values, B and C", Kind::Shape, good, (127, (3, 2), 1024), vectors, shape);
+    scan("selective_scan: dt", Kind::Shape, good, (128, (3, 3), 1024), vectors, shape);
+    scan("selective_scan: rows of dt", Kind::Shape, good, (128, (2, 2), 1024), vectors, shape);
+    scan("selective_scan: state's columns", Kind::Shape, good, (128, (3, 2), 1023), vectors, shape);
     scan("selective_scan: a", Kind::Shape, good, sizes, [1, 2, 2], shape);
     scan("selective_scan: a of some elements", Kind::Shape, good, sizes, [31, 2, 2], shape);
     scan("selective_scan: d", Kind::Shape, good, sizes, [2, 3, 2], shape);
