@@ -75,7 +75,7 @@ pub(crate) fn placeholder(kind: &str, media_type: Option<&str>, name: Option<&st
     let kind = kind.strip_prefix("input_").unwrap_or(kind).trim_end_matches("_url");
     let details: Vec<&str> = [name, media_type].into_iter().flatten().collect();
     let details = if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) };
-    format!("[{}{details}: not shown, because this model reads text only]", shortened(kind))
+    format!("[{}{details}: not shown, because this model cannot read it]", shortened(kind))
 }
 
 /// The media type of a `data:` address.
@@ -132,14 +132,14 @@ mod tests {
     #[test]
     fn placeholders_say_what_is_left_out() {
         for (kind, media_type, name, expected) in [
-            ("image", Some("image/png"), None, "[image (image/png): not shown, because this model reads text only]"),
-            ("input_image", None, None, "[image: not shown, because this model reads text only]"),
-            ("image_url", None, None, "[image: not shown, because this model reads text only]"),
+            ("image", Some("image/png"), None, "[image (image/png): not shown, because this model cannot read it]"),
+            ("input_image", None, None, "[image: not shown, because this model cannot read it]"),
+            ("image_url", None, None, "[image: not shown, because this model cannot read it]"),
             (
                 "document",
                 Some("application/pdf"),
                 Some("a.pdf"),
-                "[document (a.pdf, application/pdf): not shown, because this model reads text only]",
+                "[document (a.pdf, application/pdf): not shown, because this model cannot read it]",
             ),
         ] {
             assert_eq!(placeholder(kind, media_type, name), expected);

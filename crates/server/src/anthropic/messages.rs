@@ -280,10 +280,10 @@ mod tests {
         let read = read(messages, Value::Null).expect("a conversation");
         let texts: Vec<&str> = read.iter().map(|read| read.text.as_str()).collect();
         let expected = [
-            "a:\n[image (image/png): not shown, because this model reads text only]\nrye",
+            "a:\n[image (image/png): not shown, because this model cannot read it]\nrye",
             "Error: no such file",
             "You can call this tool now: {\"name\":\"word\"}\nThere is no tool \"wor\".",
-            "[document (a.pdf, application/pdf): not shown, because this model reads text only]\nand?",
+            "[document (a.pdf, application/pdf): not shown, because this model cannot read it]\nand?",
         ];
         assert_eq!(texts, expected);
     }
@@ -323,7 +323,7 @@ mod tests {
         ]);
         let read = read(messages, Value::Null).expect("a conversation");
         let outline: Vec<(&str, &str)> = read.iter().map(|read| (read.role.name(), read.text.as_str())).collect();
-        let unseen = |what: &str| format!("[{what}: not shown, because this model reads text only]");
+        let unseen = |what: &str| format!("[{what}: not shown, because this model cannot read it]");
         let upload = format!("C\nhttps://c.example\noats\nwheat\n{}\nlook", unseen("container_upload (file_2)"));
         let ran = format!("{}\n2\nexit code 0", unseen("bash_code_execution_output (file_1)"));
         let expected = [

@@ -78,7 +78,7 @@ fn a_full_context_is_named() {
 #[test]
 fn results_of_tools_that_are_no_text() {
     let server = Running::usual();
-    let line = "[image (image/png): not shown, because this model reads text only]";
+    let line = "[image (image/png): not shown, because this model cannot read it]";
     let data = "data:image/png;base64,iVBORw0KGgo=";
     let source = json!({"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="});
     let image = json!({"type": "image", "source": source});
@@ -107,7 +107,7 @@ fn results_of_tools_that_are_no_text() {
         {"type": "function_call_output", "call_id": "c1",
          "output": [{"type": "input_image", "image_url": data}, file]}]);
     let found = prompt(&server, RESPONSES, json!({"input": input}));
-    let file = "[file (a.pdf, application/pdf): not shown, because this model reads text only]";
+    let file = "[file (a.pdf, application/pdf): not shown, because this model cannot read it]";
     assert!(found.contains(&format!("{line}\n{file}")), "{found}");
 
     // What the user sends is refused.

@@ -442,7 +442,7 @@ mod tests {
             {"type": "function_call_output", "call_id": "lost", "output": "5"},
         ]);
         let found = read(input, &mut ignored).expect("a conversation").split_off(1);
-        let unseen = |what: &str| format!("[{what}: not shown, because this model reads text only]");
+        let unseen = |what: &str| format!("[{what}: not shown, because this model cannot read it]");
         let (results, image, screen) = (unseen("results"), unseen("image"), unseen("computer_screenshot"));
         let expected = [
             ("user", "look"),

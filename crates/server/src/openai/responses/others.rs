@@ -133,7 +133,7 @@ mod tests {
             (json!([]), None),
             (
                 json!([{"type": "logs", "logs": "1"}, {"type": "image", "url": "https://a/b.png"}]),
-                Some("1\n[image: not shown, because this model reads text only]"),
+                Some("1\n[image: not shown, because this model cannot read it]"),
             ),
             (
                 json!([{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
@@ -142,7 +142,7 @@ mod tests {
             ),
             (
                 json!({"type": "computer_screenshot", "image_url": "data:image/png;base64,AA"}),
-                Some("[computer_screenshot: not shown, because this model reads text only]"),
+                Some("[computer_screenshot: not shown, because this model cannot read it]"),
             ),
             (json!([{"file_id": "f", "filename": "a.txt", "score": 0.5, "text": "rye"}]), Some("a.txt\nrye")),
             (json!({"type": "protocol_error", "code": 1, "message": "no such tool"}), Some("no such tool")),
