@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(granted(&some, 42, 3), [1, 4, 30]);
         some[1].positions.start = 14;
         assert_eq!(some[1].least(), 16);
-        assert_eq!(share(&some, 18, 3)[1].positions, 14..30);
+        assert_eq!(share(&some, 17, 3)[1].positions, 14..30);
         assert_eq!(share(&some, 100, 3)[1].positions, 14..50);
     }
 
