@@ -2,13 +2,13 @@
 """Writes the golden files of crates/conformance/tests/vision.rs: tiny random vision towers, and the logits of prompts with
 pictures.
 
-    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
+    pip install torch==2.15.0 torchvision==0.29.0 pillow==11.3.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
     python scripts/golden/vision.py [NAME…]
 
 The text model of NAME is another golden model. crates/conformance/golden/vision/ gets NAME.mmproj.gguf, with the tensors
 and keys of llama.cpp's converter; the folder NAME, what transformers saves of the tower, in F16; and NAME.golden.gguf:
 pictures as patches (channel, row, column), prompts with the places of pictures, and the logits of every position as
-transformers computes them, in F32.
+transformers computes them, in F32; and a prompt with a picture of noise, from its pixels to the logits.
 
 It is asserted that each block of the tower, the positions and the projector matter: without one of them the logits of
 later text move by more than 100 times the tolerance of F32, and 20 times that of Q8_0.
@@ -26,6 +26,7 @@ from gguf import GGUFReader
 from gguf import GGMLQuantizationType as Q
 from safetensors.torch import load_file, save_file
 
+import pictures
 from tiny.build import build, kept_buffers, norm_shift
 from tiny.draw import nmse
 from tiny.files import finish
@@ -48,6 +49,8 @@ TOWERS = {
 }
 # The token that stands for a row of a picture.
 IMAGE = VOCAB - 8
+# Of the pixels of noise.
+SEED = 5
 
 
 @torch.no_grad()
@@ -68,30 +71,56 @@ def text_model(name: str):
     return model
 
 
-def prompts(family, generator: torch.Generator) -> list:
+def words(count: int, generator: torch.Generator) -> list:
+    return torch.randint(0, IMAGE, (count,), generator=generator).tolist()
+
+
+def prompt_of(family, grids: list, parts: tuple, generator: torch.Generator) -> tuple[list, list]:
     """Tokens with spans: start, tokens, picture, and the first of its tokens."""
-    touch, rows = getattr(family, "TOUCH", False), getattr(family, "ROWS", False)
+    tokens, spans, rows = [], [], getattr(family, "ROWS", False)
+    for part in parts:
+        if isinstance(part, list):
+            tokens += part
+        else:
+            high, wide = grids[part]
+            for first in range(0, high * wide, wide) if rows else [0]:
+                count = wide if rows else high * wide
+                spans.append((len(tokens), count, part, first))
+                tokens += [IMAGE] * count + words(1 if rows else 0, generator)
+    return tokens, spans
+
+
+def prompts(family, generator: torch.Generator) -> list:
+    """Prompts with pictures of the family's sizes."""
+    touch = getattr(family, "TOUCH", False)
     grids = [(rows // family.MERGE, columns // family.MERGE) for rows, columns in family.SIZES]
 
     def text(count: int) -> list:
-        return torch.randint(0, IMAGE, (count,), generator=generator).tolist()
+        return words(count, generator)
 
     def prompt(*parts) -> tuple[list, list]:
-        tokens, spans = [], []
-        for part in parts:
-            if isinstance(part, list):
-                tokens += part
-            else:
-                high, wide = grids[part]
-                for first in range(0, high * wide, wide) if rows else [0]:
-                    count = wide if rows else high * wide
-                    spans.append((len(tokens), count, part, first))
-                    tokens += [IMAGE] * count + text(1 if rows else 0)
-        return tokens, spans
+        return prompt_of(family, grids, parts, generator)
 
     # A picture first, several in turns of a conversation, one twice, and two that touch where that is possible.
     return [prompt(text(3), 0, text(6)), prompt(1, text(4), 2, text(5), 1, text(3)),
             prompt(text(2), 3, [] if touch else text(1), 0, text(7))]
+
+
+@torch.no_grad()
+def from_pixels(writer: gguf.GGUFWriter, model, family, generator: torch.Generator) -> None:
+    """A prompt with a picture of noise, from its pixels through the processor of transformers to the logits."""
+    width, height = family.PIXELS
+    settings = {key: value for key, value in family.PREPROCESSOR.items() if key != "image_processor_type"}
+    patches = torch.from_numpy(np.ascontiguousarray(family.prepare(settings, pictures.noise(width, height, SEED))))
+    rows, columns, _ = patches.shape
+    side = family.PATCH
+    picture = patches.float().reshape(rows, columns, 3, side, side).permute(2, 0, 3, 1, 4).reshape(3, rows * side, columns * side)
+    grid = (rows // family.MERGE, columns // family.MERGE)
+    tokens, spans = prompt_of(family, [grid], (words(3, generator), 0, words(5, generator)), generator)
+    writer.add_array("golden.pixels", [width, height, SEED])
+    writer.add_array("golden.pixels.tokens", tokens)
+    writer.add_array("golden.pixels.spans", [number for span in spans for number in span])
+    writer.add_tensor("pixels.logits", family.run(model, tokens, [picture]).numpy())
 
 
 @torch.no_grad()
@@ -109,12 +138,12 @@ def make(name: str) -> None:
         decoded = decode(data, one).reshape(stored.shape)
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(of_file(decoded))).reshape(parameter.shape))
 
-    pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
-                for rows, columns in family.SIZES]
+    drawn_pictures = [torch.randn(3, rows * family.PATCH, columns * family.PATCH, generator=generator)
+                      for rows, columns in family.SIZES]
     drawn = prompts(family, generator)
 
     def logits() -> list:
-        return [family.run(model, tokens, [pictures[picture] for _, _, picture, first in spans if first == 0])
+        return [family.run(model, tokens, [drawn_pictures[picture] for _, _, picture, first in spans if first == 0])
                 for tokens, spans in drawn]
 
     wanted = logits()
@@ -138,13 +167,15 @@ def make(name: str) -> None:
     writer.add_string("golden.text", text)
     for i, (rows, columns) in enumerate(family.SIZES):
         side = family.PATCH
-        patches = pictures[i].reshape(3, rows, side, columns, side).permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        patches = drawn_pictures[i].reshape(3, rows, side, columns, side).permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
         writer.add_array(f"golden.size.{i}", [rows, columns])
         writer.add_tensor(f"patches.{i}", np.ascontiguousarray(patches.numpy()))
     for i, ((tokens, spans), values) in enumerate(zip(drawn, wanted)):
         writer.add_array(f"golden.tokens.{i}", tokens)
         writer.add_array(f"golden.spans.{i}", [number for span in spans for number in span])
         writer.add_tensor(f"logits.{i}", values.numpy())
+    if family.PREPROCESSOR and kind == Q.F32:
+        from_pixels(writer, model, family, generator)
     finish(writer)
     if family.PREPROCESSOR and kind == Q.F32:
         write_folder(OUT / name, model, family)

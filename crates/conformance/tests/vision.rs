@@ -454,17 +454,75 @@ fn pictures_of_any_shape_are_read() {
     }
 }
 
-/// The text model within LFM2-VL is that of LFM2, of whose folder a folder of LFM2-VL is made here.
+/// The pixels of `noise` in `scripts/golden/pictures.py`.
+fn noise(size: Size, seed: u64) -> Picture {
+    let byte = |i: u64| {
+        let mut x = (i + (seed << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((x ^ (x >> 31)) >> 56) as u8
+    };
+    Picture::new(size, (0..(size.width * size.height * 3) as u64).map(byte).collect()).unwrap()
+}
+
+/// From pixels to logits: the processor of the folder that transformers wrote, the tower and the text model.
 #[test]
-fn the_text_model_of_lfm2_vl_is_lfm2() {
-    let plain = golden::folders_folder().join("lfm2");
-    let folder = std::env::temp_dir().join(format!("lfm2-vl-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
-        std::fs::copy(plain.join(name), folder.join(name)).unwrap();
+fn logits_of_pixels_are_those_of_transformers() {
+    let mut families = BTreeSet::new();
+    for golden in goldens() {
+        let file = GgufFile::open(golden::vision_folder().join(format!("{}.golden.gguf", golden.name))).unwrap();
+        let Some(pixels) = numbers(&file, "golden.pixels") else { continue };
+        let model = golden.model(Cpu::backend(Level::best(), 2).unwrap(), Precision::Exact);
+        let folder = open_tower(&golden::vision_folder().join(golden.name), 1).unwrap().expect("a tower");
+        let tower = model.load_tower(folder).unwrap();
+        let size = Size { width: pixels[0], height: pixels[1] };
+        let image = Arc::new(tower.processor().prepare(&noise(size, pixels[2] as u64), Detail::High));
+        let span = |span: &[usize]| {
+            let image = image.clone();
+            ImageSpan { start: span[0], tokens: span[1], image, tile: 0, first: span[3] }
+        };
+        let spans: Vec<ImageSpan> = numbers(&file, "golden.pixels.spans").unwrap().chunks_exact(4).map(span).collect();
+        let layout = tower.processor().layout(size, Detail::High);
+        assert_eq!(layout.tokens(), spans.iter().map(|span| span.tokens).sum::<usize>(), "{}", golden.name);
+        let tokens: Vec<u32> =
+            numbers(&file, "golden.pixels.tokens").unwrap().iter().map(|&token| token as u32).collect();
+        let limits = Limits {
+            context: Some(tokens.len()),
+            batch_tokens: tokens.len(),
+            output_rows: Some(tokens.len()),
+            ..Limits::default()
+        };
+        let mut runner = Runner::new(model, limits).unwrap();
+        let (id, mut batch) = (runner.open_sequence().unwrap(), Batch::new());
+        batch.push_with_images(id, &tokens, 0, &spans, Outputs::All);
+        let found = runner.forward(&batch).unwrap().to_vec().unwrap();
+        let error = nmse(&found, &values(&file, "pixels.logits").1);
+        println!("{:16} {error:.1e}", golden.name);
+        assert!(error <= EXACT_TOLERANCE, "{}: {error:e}", golden.name);
+        families.insert(golden.tower.metadata().required::<&str>("clip.projector_type").unwrap().to_owned());
     }
-    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(plain.join("config.json")).unwrap()).unwrap();
-    let within = serde_json::json!({"model_type": "lfm2_vl", "vision_config": {"model_type": "siglip2_vision_model"}, "text_config": config});
+    assert_eq!(families.len(), 5, "{families:?}");
+}
+
+/// The text model within a folder of a vision model is that of a folder without: LFM2's, and Gemma 3's, whose settings leave
+/// out what is the default.
+#[test]
+fn the_text_models_of_vision_folders_are_converted() {
+    text_model_within("lfm2", "lfm2_vl", &[]);
+    text_model_within("gemma3", "gemma3", &["rope_parameters"]);
+}
+
+fn text_model_within(plain: &str, model_type: &str, left_out: &[&str]) {
+    let folder = std::env::temp_dir().join(format!("{plain}-within-{}", std::process::id()));
+    let plain = golden::folders_folder().join(plain);
+    std::fs::create_dir_all(&folder).unwrap();
+    for file in std::fs::read_dir(&plain).unwrap().map(|file| file.unwrap().path()) {
+        std::fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(plain.join("config.json")).unwrap()).unwrap();
+    left_out.iter().for_each(|key| drop(config.as_object_mut().unwrap().remove(*key)));
+    let within = serde_json::json!({"model_type": model_type, "vision_config": {}, "text_config": config});
     std::fs::write(folder.join("config.json"), within.to_string()).unwrap();
     let bytes = std::fs::read(plain.join("model.safetensors")).unwrap();
     let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
@@ -482,6 +540,10 @@ fn the_text_model_of_lfm2_vl_is_lfm2() {
     for tensor in wanted.tensors() {
         let same = found.tensor(&tensor.name).unwrap();
         assert_eq!(found.load(same).unwrap().as_slice(), wanted.load(tensor).unwrap().as_slice(), "{}", tensor.name);
+    }
+    if !left_out.is_empty() {
+        let base = found.metadata().required::<f32>(&format!("{model_type}.rope.freq_base")).unwrap();
+        assert_eq!(base, 1e6);
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -10,9 +10,6 @@ use super::keys::{Pairs, needed};
 
 const KNOWN: &str = "default, linear, dynamic, yarn, longrope or llama3";
 
-/// The base of RoPE where neither settings nor a class have one.
-const BASE: f64 = 10_000.0;
-
 /// The part of a head that is rotated.
 const SHARE: &str = "partial_rotary_factor";
 
@@ -88,7 +85,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     };
     let rotated = rotated(family, config, parameters.as_ref(), windowed.as_ref())?;
     let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.positive(key));
-    let base = parameter("rope_theta")?.or(config.positive("rope_theta")?).unwrap_or(BASE);
+    let base = parameter("rope_theta")?.or(config.positive("rope_theta")?).unwrap_or(family.base);
     let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
     rope.pairs.extend(rotated.map(|width| ("rope.dimension_count".to_owned(), Value::U32(width))));
     if let Some(usual) = family.sections {

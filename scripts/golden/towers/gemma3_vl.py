@@ -5,6 +5,8 @@ import numpy as np
 import torch
 import transformers as t
 
+import pictures
+
 from . import draw, vision_keys
 
 PATCH, MERGE, SIDE = 4, 2, 8
@@ -12,6 +14,8 @@ LAYERS, WIDTH, INNER, HEADS = 2, 64, 96, 4
 SIZES = [(SIDE, SIDE)] * 4
 # A picture has a mark before and behind it.
 TOUCH = False
+# Width and height of a picture of pixels.
+PIXELS = (53, 37)
 PREPROCESSOR = {"image_processor_type": "Gemma3ImageProcessorFast", "size": {"height": SIDE * PATCH, "width": SIDE * PATCH},
                 "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}
 
@@ -78,3 +82,9 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
                 heads=HEADS, eps=1e-6, mean=[0.5] * 3, std=[0.5] * 3)
     writer.add_bool("clip.use_gelu", True)
     writer.add_uint32("clip.vision.projector.scale_factor", MERGE)
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    own = pictures.Gemma3ImageProcessorPil(**settings)
+    return pictures.planes(own(image, return_tensors="np")["pixel_values"][0], PATCH)

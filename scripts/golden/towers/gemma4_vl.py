@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import transformers as t
 
+import pictures
+
 from . import draw, vision_keys
 
 PATCH, MERGE, POSITIONS = 4, 3, 210
@@ -14,6 +16,8 @@ LAYERS, WIDTH, INNER, HEADS = 2, 64, 96, 4
 SIZES = [(6, 9), (3, 3), (3, 18), (12, 3)]
 # A picture has a mark before and behind it.
 TOUCH = False
+# Width and height of a picture of pixels.
+PIXELS = (53, 37)
 PREPROCESSOR = {"image_processor_type": "Gemma4ImageProcessor", "patch_size": PATCH, "pooling_kernel_size": MERGE,
                 "max_soft_tokens": 70, "do_normalize": False, "image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 ENDS = ("input_min", "input_max", "output_min", "output_max")
@@ -119,3 +123,8 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
                 heads=HEADS, eps=1e-6, mean=[0.0] * 3, std=[1.0] * 3)
     writer.add_uint32("clip.vision.projector.scale_factor", MERGE)
     writer.add_uint32("clip.vision.image_max_pixels", 70 * (PATCH * MERGE) ** 2)
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    return pictures.gemma4(settings, image)[0][0]

@@ -5,12 +5,16 @@ import numpy as np
 import torch
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
+import pictures
+
 PATCH, MERGE, SIDE = 4, 2, 4
 LAYERS, WIDTH, INNER, HEADS, PROJECTOR = 2, 64, 96, 4, 96
 # Rows and columns of patches: smaller and larger than the table, and long.
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
 # Pictures may follow each other without a token between.
 TOUCH = True
+# Width and height of a picture of pixels.
+PIXELS = (90, 61)
 PREPROCESSOR = {"image_processor_type": "Lfm2VlImageProcessorFast", "encoder_patch_size": PATCH, "downsample_factor": MERGE}
 
 
@@ -106,3 +110,8 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
     writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
     writer.add_bool("clip.use_gelu", True)
     writer.add_uint32("clip.vision.projector.scale_factor", MERGE)
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    return pictures.lfm2(settings, image)[0][0]

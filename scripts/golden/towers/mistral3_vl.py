@@ -5,6 +5,8 @@ import numpy as np
 import torch
 import transformers as t
 
+import pictures
+
 from tiny.tensors import permute, unpermute
 
 PATCH, MERGE = 4, 2
@@ -12,6 +14,8 @@ LAYERS, WIDTH, INNER, HEADS = 2, 32, 64, 2
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
 # A token ends each row of a picture.
 ROWS = True
+# Width and height of a picture of pixels.
+PIXELS = (75, 41)
 PREPROCESSOR = {"image_processor_type": "PixtralImageProcessor", "patch_size": PATCH, "size": {"longest_edge": 64}}
 
 
@@ -94,3 +98,8 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
     writer.add_array("clip.vision.image_std", [0.26862954, 0.26130258, 0.27577711])
     writer.add_bool("clip.use_silu", True)
     writer.add_uint32("clip.vision.spatial_merge_size", MERGE)
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    return pictures.pixtral(settings, image, PATCH, MERGE)[0][0]

@@ -5,6 +5,8 @@ import numpy as np
 import torch
 import transformers as t
 
+import pictures
+
 PATCH, MERGE, SIDE = 4, 2, 3
 LAYERS, WIDTH, INNER, HEADS = 4, 32, 64, 2
 DEEPSTACK = [0, 1, 2]
@@ -12,6 +14,8 @@ DEEPSTACK = [0, 1, 2]
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
 # A picture has a mark before and behind it.
 TOUCH = False
+# Width and height of a picture of pixels.
+PIXELS = (53, 37)
 PREPROCESSOR = {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": PATCH, "merge_size": MERGE,
                 "size": {"shortest_edge": 256, "longest_edge": 65536}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 CLASSES = {
@@ -116,3 +120,8 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
     writer.add_bool("clip.use_gelu", True)
     writer.add_uint32("clip.vision.spatial_merge_size", MERGE)
     writer.add_array("clip.vision.is_deepstack_layers", [i in deepstack(model) for i in range(LAYERS)])
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    return pictures.qwen(settings, image)[0][0]

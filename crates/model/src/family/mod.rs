@@ -59,7 +59,7 @@ families! {
     falcon_h1: ["falcon-h1"], [FAMILY];
     gemma: ["gemma"], [FAMILY];
     gemma2: ["gemma2"], [FAMILY];
-    gemma3: ["gemma3"], [FAMILY];
+    gemma3: ["gemma3"], [FAMILY, VISION_FAMILY];
     gemma4: ["gemma4"], [FAMILY];
     glm4: ["glm4"], [FAMILY];
     glm4moe: ["glm4moe"], [FAMILY];

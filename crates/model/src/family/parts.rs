@@ -18,6 +18,7 @@ pub(crate) const BASE: Family = Family {
     nulls: &[],
     full_layers: &[],
     of_layers: &[],
+    base: 10_000.0,
     older_scaling: OlderScaling::Replaces,
     longrope: &["longrope"],
     magnitudes: false,

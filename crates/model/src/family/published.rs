@@ -33,6 +33,8 @@ pub struct Family {
     pub full_layers: &'static [(&'static str, &'static str)],
     /// Settings with a value for each layer, which may have values for prediction layers after them.
     pub of_layers: &'static [OfLayers],
+    /// The base of RoPE of a folder that states none.
+    pub base: f64,
     /// How `rope_scaling` combines with `rope_parameters` per layer type.
     pub older_scaling: OlderScaling,
     /// The names of LongRoPE in this family.
@@ -166,6 +168,16 @@ pub struct TowerRule {
     pub ours: &'static str,
     pub theirs: &'static str,
     pub how: TowerHow,
+}
+
+/// A rule of a tower for a weight and, if it is there, a bias.
+pub(crate) const fn linear(ours: &'static str, theirs: &'static str) -> TowerRule {
+    TowerRule { ours, theirs, how: TowerHow::Linear }
+}
+
+/// Another rule of a tower.
+pub(crate) const fn one(ours: &'static str, theirs: &'static str, how: TowerHow) -> TowerRule {
+    TowerRule { ours, theirs, how }
 }
 
 /// How a tensor of a tower is made.

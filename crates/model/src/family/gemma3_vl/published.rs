@@ -1,7 +1,7 @@
 //! The tower of Gemma 3: SigLIP, averages of blocks and a matrix.
 
 use crate::family::parts::{count, number};
-use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule};
+use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule, linear, one};
 
 pub(crate) const TOWER: TowerFamily = TowerFamily {
     model_types: &["gemma3"],
@@ -28,14 +28,6 @@ const KEYS: &[Key] = &[
     number("vision.attention.layer_norm_epsilon", &["layer_norm_eps"], Or::Number(1e-6)),
     Key { ours: "use_gelu", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
 ];
-
-const fn linear(ours: &'static str, theirs: &'static str) -> TowerRule {
-    TowerRule { ours, theirs, how: TowerHow::Linear }
-}
-
-const fn one(ours: &'static str, theirs: &'static str, how: TowerHow) -> TowerRule {
-    TowerRule { ours, theirs, how }
-}
 
 const GLOBALS: &[TowerRule] = &[
     one("v.patch_embd.weight", "vision_tower.embeddings.patch_embedding.weight", TowerHow::ChannelsFirst),

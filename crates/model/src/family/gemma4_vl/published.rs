@@ -1,7 +1,7 @@
 //! The tower of Gemma 4, with the ranges of its products in the E models.
 
 use crate::family::parts::{count, number};
-use crate::family::published::{Key, TowerFamily, TowerHow, TowerRule, Or};
+use crate::family::published::{Key, Or, TowerFamily, TowerHow, TowerRule, linear, one};
 
 pub(crate) const TOWER: TowerFamily = TowerFamily {
     model_types: &["gemma4"],
@@ -30,10 +30,6 @@ const KEYS: &[Key] = &[
     number("vision.attention.layer_norm_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
 ];
 
-const fn one(ours: &'static str, theirs: &'static str, how: TowerHow) -> TowerRule {
-    TowerRule { ours, theirs, how }
-}
-
 const fn clamped(ours: &'static str, theirs: &'static str) -> TowerRule {
     TowerRule { ours, theirs, how: TowerHow::Clamped }
 }
@@ -43,24 +39,16 @@ const GLOBALS: &[TowerRule] = &[
     one("v.position_embd.weight", "model.vision_tower.patch_embedder.position_embedding_table", TowerHow::Same),
     one("v.std_bias", "model.vision_tower.std_bias", TowerHow::Optional),
     one("v.std_scale", "model.vision_tower.std_scale", TowerHow::Optional),
-    one("mm.input_projection", "model.embed_vision.embedding_projection", TowerHow::Linear),
+    linear("mm.input_projection", "model.embed_vision.embedding_projection"),
 ];
 
 const LAYER: &[TowerRule] = &[
-    one("v.blk.{layer}.ln1", "model.vision_tower.encoder.layers.{layer}.input_layernorm", TowerHow::Linear),
-    one("v.blk.{layer}.ln2", "model.vision_tower.encoder.layers.{layer}.pre_feedforward_layernorm", TowerHow::Linear),
-    one(
-        "v.blk.{layer}.attn_post_norm",
-        "model.vision_tower.encoder.layers.{layer}.post_attention_layernorm",
-        TowerHow::Linear,
-    ),
-    one(
-        "v.blk.{layer}.ffn_post_norm",
-        "model.vision_tower.encoder.layers.{layer}.post_feedforward_layernorm",
-        TowerHow::Linear,
-    ),
-    one("v.blk.{layer}.attn_q_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.q_norm", TowerHow::Linear),
-    one("v.blk.{layer}.attn_k_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.k_norm", TowerHow::Linear),
+    linear("v.blk.{layer}.ln1", "model.vision_tower.encoder.layers.{layer}.input_layernorm"),
+    linear("v.blk.{layer}.ln2", "model.vision_tower.encoder.layers.{layer}.pre_feedforward_layernorm"),
+    linear("v.blk.{layer}.attn_post_norm", "model.vision_tower.encoder.layers.{layer}.post_attention_layernorm"),
+    linear("v.blk.{layer}.ffn_post_norm", "model.vision_tower.encoder.layers.{layer}.post_feedforward_layernorm"),
+    linear("v.blk.{layer}.attn_q_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.q_norm"),
+    linear("v.blk.{layer}.attn_k_norm", "model.vision_tower.encoder.layers.{layer}.self_attn.k_norm"),
     clamped("v.blk.{layer}.attn_q", "model.vision_tower.encoder.layers.{layer}.self_attn.q_proj"),
     clamped("v.blk.{layer}.attn_k", "model.vision_tower.encoder.layers.{layer}.self_attn.k_proj"),
     clamped("v.blk.{layer}.attn_v", "model.vision_tower.encoder.layers.{layer}.self_attn.v_proj"),

@@ -1,7 +1,7 @@
 //! The tower of Mistral Small 3.1 and later, and Ministral 3. Queries and keys of its files have neighbours as pairs.
 
 use crate::family::parts::{count, number};
-use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule};
+use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule, linear, one};
 
 pub(crate) const TOWER: TowerFamily = TowerFamily {
     model_types: &["mistral3"],
@@ -30,16 +30,8 @@ const KEYS: &[Key] = &[
     Key { ours: "use_silu", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
 ];
 
-const fn linear(ours: &'static str, theirs: &'static str) -> TowerRule {
-    TowerRule { ours, theirs, how: TowerHow::Linear }
-}
-
 const GLOBALS: &[TowerRule] = &[
-    TowerRule {
-        ours: "v.patch_embd.weight",
-        theirs: "model.vision_tower.patch_conv.weight",
-        how: TowerHow::ChannelsFirst,
-    },
+    one("v.patch_embd.weight", "model.vision_tower.patch_conv.weight", TowerHow::ChannelsFirst),
     linear("v.pre_ln", "model.vision_tower.ln_pre"),
     linear("mm.input_norm", "model.multi_modal_projector.norm"),
     linear("mm.patch_merger", "model.multi_modal_projector.patch_merger.merging_layer"),
@@ -50,16 +42,16 @@ const GLOBALS: &[TowerRule] = &[
 const LAYER: &[TowerRule] = &[
     linear("v.blk.{layer}.ln1", "model.vision_tower.transformer.layers.{layer}.attention_norm"),
     linear("v.blk.{layer}.ln2", "model.vision_tower.transformer.layers.{layer}.ffn_norm"),
-    TowerRule {
-        ours: "v.blk.{layer}.attn_q.weight",
-        theirs: "model.vision_tower.transformer.layers.{layer}.attention.q_proj.weight",
-        how: TowerHow::PairRows,
-    },
-    TowerRule {
-        ours: "v.blk.{layer}.attn_k.weight",
-        theirs: "model.vision_tower.transformer.layers.{layer}.attention.k_proj.weight",
-        how: TowerHow::PairRows,
-    },
+    one(
+        "v.blk.{layer}.attn_q.weight",
+        "model.vision_tower.transformer.layers.{layer}.attention.q_proj.weight",
+        TowerHow::PairRows,
+    ),
+    one(
+        "v.blk.{layer}.attn_k.weight",
+        "model.vision_tower.transformer.layers.{layer}.attention.k_proj.weight",
+        TowerHow::PairRows,
+    ),
     linear("v.blk.{layer}.attn_v", "model.vision_tower.transformer.layers.{layer}.attention.v_proj"),
     linear("v.blk.{layer}.attn_out", "model.vision_tower.transformer.layers.{layer}.attention.o_proj"),
     linear("v.blk.{layer}.ffn_gate", "model.vision_tower.transformer.layers.{layer}.feed_forward.gate_proj"),

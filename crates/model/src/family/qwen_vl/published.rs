@@ -1,7 +1,7 @@
 //! The tower of Qwen3-VL, and of Qwen 3.5 and 3.6, which adds nothing to layers of the text model.
 
 use crate::family::parts::{count, number};
-use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule};
+use crate::family::published::{Key, Kind, Or, TowerFamily, TowerHow, TowerRule, linear, one};
 
 pub(crate) const TOWER: TowerFamily = TowerFamily {
     model_types: &["qwen3_vl", "qwen3_vl_moe"],
@@ -32,14 +32,6 @@ const KEYS: &[Key] = &[
     number("vision.attention.layer_norm_epsilon", &[], Or::Number(1e-6)),
     Key { ours: "use_gelu", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
 ];
-
-const fn linear(ours: &'static str, theirs: &'static str) -> TowerRule {
-    TowerRule { ours, theirs, how: TowerHow::Linear }
-}
-
-const fn one(ours: &'static str, theirs: &'static str, how: TowerHow) -> TowerRule {
-    TowerRule { ours, theirs, how }
-}
 
 const GLOBALS: &[TowerRule] = &[
     one("v.patch_embd.weight", "model.visual.patch_embed.proj.weight", TowerHow::Frame(0)),
