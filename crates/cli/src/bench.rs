@@ -1,5 +1,6 @@
 //! `bench`: the speed of a model, and its share of the machine's limit.
 
+mod image;
 mod suite;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use clap::Args;
 use etcetera::BaseStrategy;
 use gristmill_cpu::{Level, Profile};
 use gristmill_engine::DraftSource;
+use gristmill_engine::vision::Size;
 use gristmill_engine::{Backend, Engine, Limits, Model};
 use gristmill_lab::bench::{
     Bench, Beside, Measurement, Report, SweepPlan, Workload, beside, machine, profiled_backend, serve, sweep,
@@ -25,6 +27,7 @@ use crate::console;
 use crate::draft::{DraftArgs, Without};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::mmproj::MmprojArg;
 use crate::numbers::{self, at_least};
 use crate::source::{ModelArg, QuantizeArg, Source};
 use crate::verbosity::Verbosity;
@@ -137,6 +140,15 @@ pub(crate) struct BenchArgs {
     /// Remove each file that the suite wrote after its model is measured.
     #[arg(long, requires = "suite")]
     discard: bool,
+    /// Measure the vision tower of the model with an image of this size instead. A synthetic model has a tower in the
+    /// shapes of Qwen 3.5's, and only this tower is written.
+    #[arg(
+        long, value_name = "WIDTHxHEIGHT", value_parser = image::size,
+        conflicts_with_all = ["batch_sweep", "beside", "requests", "routing", "profile", "mtp_accept", "quantize"]
+    )]
+    image: Option<Size>,
+    #[command(flatten)]
+    mmproj: MmprojArg,
     /// Print JSON.
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -158,7 +170,7 @@ pub(crate) struct BenchArgs {
 }
 
 /// The options that a suite determines itself.
-const SUITE_CONFLICTS: [&str; 19] = [
+const SUITE_CONFLICTS: [&str; 21] = [
     "model",
     "path",
     "quantize",
@@ -178,6 +190,8 @@ const SUITE_CONFLICTS: [&str; 19] = [
     "mtp_accept",
     "mixed",
     "profile",
+    "image",
+    "mmproj",
 ];
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -188,6 +202,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     if let Some(suite) = args.suite {
         return suite::run(args, suite);
+    }
+    if let Some(size) = args.image {
+        return image::run(args, size);
     }
     let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
     let path = args.synthetic.as_ref().map(written).transpose()?;

@@ -67,7 +67,7 @@ pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTo
 pub use stage::Stage;
 pub use state::{KvEvent, KvListener, KvParent, KvUsage, Reuse, SequenceId};
 pub use templates::chat_templates;
-pub use tower::{Tower, TowerInfo, TowerSpec};
+pub use tower::{Encoder, Tower, TowerInfo, TowerSpec};
 pub use vocabulary::tokenizer;
 #[doc(hidden)]
 pub use vocabulary::{FLAG_KEYS, flags_of_name};

@@ -83,6 +83,22 @@ fn fit_counts_the_tower() {
     assert!(text.contains("for the vision tower and the largest image"), "{text}");
 }
 
+/// `bench --image` measures the tower alone, of a model with its tower or of a synthetic one.
+#[test]
+fn bench_measures_the_tower() {
+    let folder = folder("measured");
+    fs::copy(TOWER, folder.join("mmproj-F16.gguf")).expect("a tower");
+    let model = folder.join("measured.gguf").display().to_string();
+    let ended = gristmill(&["bench", &model, "--image", "64x64", "--repeats", "1", "--json"], b"");
+    let report: serde_json::Value = serde_json::from_str(&ended.success()).expect("JSON");
+    assert_eq!((report["tokens"].as_u64(), report["patches"].as_u64()), (Some(64), Some(256)), "{report}");
+    assert!(report["tower_seconds"].as_f64() > Some(0.0), "{report}");
+    let refused = gristmill(&["bench", &model, "--image", "64", "--repeats", "1"], b"");
+    assert!(refused.code == Some(2) && refused.err.contains("WIDTHxHEIGHT"), "{}", refused.err);
+    let without = gristmill(&["bench", &model, "--image", "64x64", "--mmproj", "none"], b"");
+    assert!(without.last_line().contains("no vision tower"), "{}", without.err);
+}
+
 #[test]
 fn towers_and_images_that_do_not_fit() {
     let folder = folder("other");

@@ -2,6 +2,7 @@
 
 pub mod beside;
 mod cost;
+pub mod image;
 pub mod machine;
 mod measure;
 mod measurement;
@@ -14,6 +15,7 @@ pub mod sweep;
 mod tests;
 
 pub use beside::Beside;
+pub use image::ImageReport;
 pub use machine::Machine;
 pub use measure::{Bench, Workload};
 pub use measurement::Measurement;

@@ -21,6 +21,7 @@ mod scans;
 mod shapes;
 #[cfg(test)]
 mod tests;
+mod tower;
 mod vocabulary;
 mod windowed;
 mod write;
@@ -28,4 +29,5 @@ mod write;
 pub use error::SyntheticError;
 pub use file::Synthetic;
 pub use models::names;
+pub use tower::write_tower;
 pub use write::Progress;

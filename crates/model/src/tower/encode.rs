@@ -24,9 +24,9 @@ use crate::state::{CachedLayer, FixedLayer, LayerStates};
 /// A tile of a picture, by its content.
 type Key = ([u8; 32], usize);
 
-/// The tower's part of a runner.
+/// Runs a tower, as a part of a runner or alone.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub struct Encoder {
     tower: Arc<Tower>,
     memory: Option<Memory>,
     /// The pass that has started.
@@ -85,8 +85,24 @@ impl LayerStates for States {
 }
 
 impl Encoder {
-    pub(crate) fn new(tower: Arc<Tower>) -> Self {
+    /// An encoder that has computed nothing, and has no memory.
+    pub fn new(tower: Arc<Tower>) -> Self {
         Self { tower, memory: None, pass: None, kept: VecDeque::new(), encoded: 0 }
+    }
+
+    /// Computes the rows of a tile's tokens, and keeps none. It blocks until the device has computed them.
+    ///
+    /// # Errors
+    /// [`Error::Picture`] for a tile that the tower cannot read, [`Error::Memory`] if memory is too little.
+    pub fn encode(&mut self, image: &Prepared, tile: usize) -> Result<Vec<f32>> {
+        let tower = self.tower.clone();
+        let _exclusive = tower.backend.exclusive();
+        self.kept.clear();
+        let rows = self.rows(image, tile)?;
+        self.kept.clear();
+        let mut values = vec![0.0; rows.len()];
+        tower.backend.download(rows.view(1, rows.len())?, &mut values)?;
+        Ok(values)
     }
 
     pub(crate) fn tower(&self) -> &Tower {

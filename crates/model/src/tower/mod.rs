@@ -23,7 +23,8 @@ mod loaded;
 mod positions;
 pub(crate) mod spec;
 
-pub(crate) use encode::{Encoder, walk};
+pub use encode::Encoder;
+pub(crate) use encode::walk;
 pub use info::TowerInfo;
 pub use loaded::Tower;
 pub use spec::TowerSpec;
