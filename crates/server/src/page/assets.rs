@@ -1,8 +1,10 @@
 //! The files of the page.
 
 use std::collections::HashMap;
+use std::io::{self, Read};
 use std::sync::LazyLock;
 
+use flate2::read::GzDecoder;
 use gristmill_engine::SETTINGS;
 use sha2::{Digest, Sha256};
 
@@ -13,7 +15,15 @@ pub(super) struct Asset {
     pub(super) name: &'static str,
     /// Its media type.
     pub(super) kind: &'static str,
-    pub(super) bytes: &'static [u8],
+    pub(super) bytes: Bytes,
+}
+
+/// The contents of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Bytes {
+    Plain(&'static [u8]),
+    /// Of a file of the folder, which `build.rs` has compressed.
+    Gzip(&'static [u8]),
 }
 
 impl Asset {
@@ -23,9 +33,32 @@ impl Asset {
     }
 }
 
+impl Bytes {
+    fn stored(self) -> &'static [u8] {
+        match self {
+            Bytes::Plain(bytes) | Bytes::Gzip(bytes) => bytes,
+        }
+    }
+
+    /// The contents as they are in the folder.
+    ///
+    /// # Errors
+    /// None, because `build.rs` wrote the compressed bytes.
+    pub(super) fn read(self) -> io::Result<Vec<u8>> {
+        match self {
+            Bytes::Plain(bytes) => Ok(bytes.to_vec()),
+            Bytes::Gzip(bytes) => {
+                let mut plain = Vec::new();
+                GzDecoder::new(bytes).read_to_end(&mut plain)?;
+                Ok(plain)
+            }
+        }
+    }
+}
+
 /// The tags of all files, made once.
 static TAGS: LazyLock<HashMap<&'static str, String>> =
-    LazyLock::new(|| all().map(|asset| (asset.name, tag(asset.bytes))).collect());
+    LazyLock::new(|| all().map(|asset| (asset.name, tag(asset.bytes.stored()))).collect());
 
 fn tag(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
@@ -45,7 +78,7 @@ macro_rules! assets {
         &[$(Asset {
             name: $name,
             kind: $kind,
-            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/page/", $name)),
+            bytes: Bytes::Gzip(include_bytes!(concat!(env!("OUT_DIR"), "/page/", $name, ".gz"))),
         }),*]
     };
 }
@@ -60,7 +93,7 @@ static RANGES: LazyLock<Asset> = LazyLock::new(|| {
     let lines = SETTINGS.iter().map(|it| format!("  {}: [{:e}, {:e}],\n", it.name, it.least, it.most));
     let module = format!("export const RANGES = {{\n{}}};\n", lines.collect::<String>());
     // Made once and kept as long as the program runs.
-    Asset { name: "ranges.js", kind: SCRIPT, bytes: module.leak().as_bytes() }
+    Asset { name: "ranges.js", kind: SCRIPT, bytes: Bytes::Plain(module.leak().as_bytes()) }
 });
 
 /// The files in the folder.

@@ -1,10 +1,12 @@
 //! Answers requests for the page's files.
 
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
-use super::assets::Asset;
+use super::assets::{Asset, Bytes};
+use crate::blocking::blocking;
 use crate::error::{ApiError, refuse};
 use crate::state::App;
 
@@ -26,35 +28,60 @@ pub(crate) fn has(path: &str) -> bool {
 
 /// `/`.
 pub(crate) async fn index(State(app): State<App>, uri: Uri, headers: HeaderMap) -> Response {
-    file(&app, INDEX, &uri, &headers)
+    file(&app, INDEX, &uri, &headers).await
 }
 
 /// `/page/NAME`.
 pub(crate) async fn named(State(app): State<App>, Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
-    file(&app, &name, &uri, &headers)
+    file(&app, &name, &uri, &headers).await
 }
 
 fn find(name: &str) -> Option<&'static Asset> {
     super::assets::all().find(|asset| asset.name == name)
 }
 
-fn file(app: &App, name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
+async fn file(app: &App, name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
     let Some(asset) = find(name) else {
         let message = format!("there is nothing at {}; the page is at /", uri.path());
         return refuse(ApiError::new(StatusCode::NOT_FOUND, message), uri, headers);
     };
-    let tag = asset.tag();
+    // Of a client that decompresses, the tag is another one, because the bytes are (RFC 9110, section 8.8.3.3).
+    let zipped = match asset.bytes {
+        Bytes::Gzip(bytes) if accepts_gzip(headers) => Some(bytes),
+        _ => None,
+    };
+    let tag = if zipped.is_some() { asset.tag().replacen('"', "\"gz-", 1) } else { asset.tag().to_owned() };
     let common = [
-        (header::ETAG, tag.to_owned()),
+        (header::ETAG, tag.clone()),
+        (header::VARY, "accept-encoding".to_owned()),
         (header::CACHE_CONTROL, "no-cache".to_owned()),
         (header::CONTENT_SECURITY_POLICY, super::policy::policy(&app.options.mcp_origins)),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
         (header::REFERRER_POLICY, "no-referrer".to_owned()),
     ];
-    match is_known(headers, tag) {
-        true => (StatusCode::NOT_MODIFIED, common).into_response(),
-        false => (common, [(header::CONTENT_TYPE, asset.kind)], asset.bytes).into_response(),
+    if is_known(headers, &tag) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
     }
+    let kind = [(header::CONTENT_TYPE, asset.kind)];
+    if let Some(bytes) = zipped {
+        return (common, kind, [(header::CONTENT_ENCODING, "gzip")], Body::from(bytes)).into_response();
+    }
+    let broken = |error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{}: {error}", asset.name));
+    match blocking(move || asset.bytes.read().map_err(broken)).await {
+        Ok(bytes) => (common, kind, bytes).into_response(),
+        Err(error) => refuse(error, uri, headers),
+    }
+}
+
+/// Whether a client decompresses: it names `gzip`, and not with a weight of 0 (RFC 9110, section 12.5.3).
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let lists = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut codings =
+        lists.flat_map(|list| list.split(',')).map(|coding| coding.split_once(';').unwrap_or((coding, "")));
+    codings.any(|(name, weight)| {
+        let weight = weight.trim().trim_start_matches("q=").trim();
+        name.trim().eq_ignore_ascii_case("gzip") && weight.parse() != Ok(0.0_f32)
+    })
 }
 
 /// Whether the client has the file with this tag (RFC 9110, section 13.1.2, compares weakly).
@@ -93,9 +120,32 @@ mod tests {
 
     #[test]
     fn ranges_are_those_of_the_sampler() {
-        let module = std::str::from_utf8(find("ranges.js").expect("made").bytes).expect("text");
+        let module = String::from_utf8(find("ranges.js").expect("made").bytes.read().expect("plain")).expect("text");
         assert!(module.contains("  top_p: [1.1754943508222875e-38, 1e0],\n"), "{module}");
         assert_eq!(module.lines().count(), gristmill_engine::SETTINGS.len() + 2);
+    }
+
+    #[test]
+    fn every_file_is_as_in_the_folder() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
+        for asset in ASSETS {
+            let file = std::fs::read(root.join(asset.name)).expect("a file");
+            assert!(asset.bytes.read().expect("compressed bytes") == file, "{}", asset.name);
+        }
+    }
+
+    #[test]
+    fn clients_that_decompress_are_known_by_their_header() {
+        let accepts = |value: &'static str| {
+            accepts_gzip(&HeaderMap::from_iter([(header::ACCEPT_ENCODING, value.parse().expect(value))]))
+        };
+        for value in ["gzip", "gzip, deflate, br", "br;q=1.0, GZIP;q=0.5"] {
+            assert!(accepts(value), "{value}");
+        }
+        for value in ["", "identity", "br, zstd", "gzip;q=0", "gzip; q=0.000, br"] {
+            assert!(!accepts(value), "{value}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
     }
 
     #[test]

@@ -105,6 +105,28 @@ fn a_known_file_is_not_sent_again() {
     assert_eq!((other.status, &other.text), (200, &first.text));
 }
 
+/// The bytes of both clients differ, so their tags do.
+#[test]
+fn a_client_that_decompresses_receives_less() {
+    let server = with_page(Access::default());
+    let path = "/page/vendor/katex.min.js";
+    let zipped = server.get_with(path, &[("accept-encoding", "gzip, br")]);
+    let plain = server.get(path);
+    assert_eq!((zipped.header("content-encoding"), plain.header("content-encoding")), (Some("gzip"), None));
+    let length =
+        |reply: &Reply| reply.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0_usize);
+    assert!(length(&zipped) > 0 && 2 * length(&zipped) < length(&plain), "{} {}", length(&zipped), length(&plain));
+    assert_eq!(plain.text.len(), length(&plain));
+    for reply in [&zipped, &plain] {
+        assert_eq!(reply.header("vary"), Some("accept-encoding"));
+    }
+    let tag = zipped.header("etag").expect("a tag");
+    assert_ne!(Some(tag), plain.header("etag"));
+    let known = server.get_with(path, &[("accept-encoding", "gzip"), ("if-none-match", tag)]);
+    assert_eq!((known.status, known.header("etag")), (304, Some(tag)));
+    assert_eq!(server.get_with(path, &[("if-none-match", tag)]).status, 200);
+}
+
 #[test]
 fn the_page_needs_no_key_and_what_it_asks_for_does() {
     let server = with_page(Access { keys: vec!["secret".into()], ..Access::default() });
