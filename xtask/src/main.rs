@@ -31,7 +31,7 @@ usage: cargo xtask check [--no-simulator]
            compile the CUDA kernels with NVRTC, for a default selection of architectures and formats or for the given
            ones; an unknown register spill is a failure
        cargo xtask dist [--target TRIPLE]... [--only ARTIFACT]... [--no-build]
-           build the artifacts of a release into target/dist/VERSION: all, for these targets, or only these artifacts.
+           build the artifacts of a release into target/dist/VERSION: for Linux or these targets, all or only these artifacts.
            --no-build: package what was built. Installs its tools into target/tools, and as root on Debian by apt
        cargo xtask dist list
            print the targets and the artifacts

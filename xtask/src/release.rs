@@ -15,13 +15,11 @@ struct Place {
     after: &'static str,
 }
 
-/// The changelog and `Cargo.lock` have functions of their own. A file that is not there is skipped.
-const PLACES: [Place; 5] = [
+/// The changelog and `Cargo.lock` have functions of their own, and the Python package has the version of its crate.
+const PLACES: [Place; 3] = [
     Place { file: "Cargo.toml", before: "version = \"", after: "\"" },
     Place { file: "deploy/kubernetes/gristmill.yaml", before: "/gristmill:", after: "\n" },
     Place { file: "CITATION.cff", before: "\nversion: ", after: "\n" },
-    Place { file: "crates/python/pyproject.toml", before: "\nversion = \"", after: "\"\n" },
-    Place { file: "crates/python/Cargo.toml", before: "\nversion = \"", after: "\"\n" },
 ];
 
 /// A file with its new text.
@@ -77,7 +75,7 @@ fn changes(old: &str, new: &str, date: &str, read: impl Fn(&str) -> Option<Strin
     }
     let mut changes = Vec::new();
     for Place { file, before, after } in PLACES {
-        let Some(text) = read(file) else { continue };
+        let Some(text) = read(file) else { return Err(format!("{file}: cannot be read")) };
         let text = if file == "CITATION.cff" { dated(&text, date) } else { text };
         let (from, to) = (format!("{before}{old}{after}"), format!("{before}{new}{after}"));
         let text = if file == "Cargo.toml" { manifest(&text, &from, &to) } else { text.replace(&from, &to) };
@@ -134,6 +132,7 @@ mod tests {
         Some(match file {
             "Cargo.toml" => "[workspace.package]\nversion = \"0.1.0\"\ngristmill-a = { path = \"a\", version = \"0.1.0\" }\nb = { version = \"0.1.0\" }\n".to_owned(),
             "CITATION.cff" => "cff-version: 1.2.0\nversion: 0.1.0\ndate-released: 2026-01-01\n".to_owned(),
+            "deploy/kubernetes/gristmill.yaml" => "image: example/gristmill:0.1.0\n".to_owned(),
             "CHANGELOG.md" => "# Changelog\n\n## 0.2.0 (unreleased)\n\n- a\n\n## 0.1.0 (2026-01-01)\n".to_owned(),
             _ => return None,
         })
@@ -147,7 +146,8 @@ mod tests {
         assert_eq!(text("Cargo.toml"), Some(manifest));
         assert_eq!(text("CITATION.cff"), Some("cff-version: 1.2.0\nversion: 0.2.0\ndate-released: 2026-12-01\n"));
         let log = "# Changelog\n\n## 0.2.0 (2026-12-01)\n\n- a\n\n## 0.1.0 (2026-01-01)\n";
-        assert_eq!((text("CHANGELOG.md"), changes.len()), (Some(log), 3));
+        assert_eq!((text("CHANGELOG.md"), changes.len()), (Some(log), 4));
+        assert_eq!(text("deploy/kubernetes/gristmill.yaml"), Some("image: example/gristmill:0.2.0\n"));
     }
 
     #[test]

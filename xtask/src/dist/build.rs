@@ -67,6 +67,8 @@ pub(super) fn environment(release: &Release, target: Target) -> Result<Vec<(Stri
         ("CARGO_ENCODED_RUSTFLAGS".to_owned(), flags(root(), &registry()?).join("\u{1f}")),
         ("CARGO_INCREMENTAL".to_owned(), "0".to_owned()),
         ("CARGO_TARGET_DIR".to_owned(), folder.display().to_string()),
+        // The linker is a script there. Cargo compiles everything again if its path is another one.
+        ("CARGO_ZIGBUILD_CACHE_DIR".to_owned(), zig.clone()),
         ("PATH".to_owned(), tools::path()),
         ("SOURCE_DATE_EPOCH".to_owned(), release.time.to_string()),
         ("ZIG_GLOBAL_CACHE_DIR".to_owned(), zig.clone()),

@@ -79,7 +79,7 @@ fn wanted<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
 fn make(wanted: &Wanted) -> Result<(), String> {
     let release = Release::current()?;
     let targets: Vec<Target> = match &wanted.targets[..] {
-        [] => TARGETS.to_vec(),
+        [] => TARGETS.into_iter().filter(|target| target.is_default).collect(),
         names => names.iter().map(|name| Target::named(name)).collect::<Result<_, _>>()?,
     };
     tools::install()?;

@@ -17,6 +17,8 @@ pub(super) struct Target {
     pub(super) image: &'static str,
     /// `uname -s` and `uname -m` there, for the install script.
     pub(super) uname: (&'static str, &'static str),
+    /// Whether `dist` builds it unless targets are named.
+    pub(super) is_default: bool,
     /// Whether the program has run there, or how it was checked. It is printed next to the artifact.
     pub(super) proof: &'static str,
 }
@@ -35,6 +37,7 @@ pub(super) const TARGETS: [Target; 3] = [
         rpm: "x86_64",
         image: "amd64",
         uname: ("Linux", "x86_64"),
+        is_default: true,
         proof: "runs on a bare root in `dist check`",
     },
     Target {
@@ -44,7 +47,8 @@ pub(super) const TARGETS: [Target; 3] = [
         rpm: "aarch64",
         image: "arm64",
         uname: ("Linux", "aarch64"),
-        proof: "runs in an emulator in `dist check`",
+        is_default: true,
+        proof: "never run; `dist check` runs it in an emulator",
     },
     Target {
         triple: "x86_64-pc-windows-gnu",
@@ -53,7 +57,8 @@ pub(super) const TARGETS: [Target; 3] = [
         rpm: "",
         image: "",
         uname: ("", ""),
-        proof: "never run",
+        is_default: false,
+        proof: "never linked, never run",
     },
 ];
 
