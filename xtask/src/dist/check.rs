@@ -40,11 +40,8 @@ pub(super) fn check(release: &Release, out: &Path) -> Result<(), String> {
     let mut checked = 0;
     for target in TARGETS.into_iter().filter(|target| target.system == System::Linux) {
         let built = Built::new(target);
-        if built.program().is_file() {
-            for file in [built.program(), built.folder.join("libgristmill.so")] {
-                check_glibc(&file)?;
-            }
-        }
+        let files = [built.program(), built.folder.join("libgristmill.so")];
+        files.iter().filter(|file| file.is_file()).try_for_each(|file| check_glibc(file))?;
         let present = |installation: &Installation| out.join(&installation.artifact).is_file();
         for installation in installations(release, target).iter().filter(|installation| present(installation)) {
             let story = match built.runs_here() {
