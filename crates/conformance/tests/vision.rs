@@ -300,7 +300,7 @@ fn a_tower_does_not_hold_up_other_sequences() {
         let deliver = move |piece: Result<Generated, gristmill_engine::EngineError>| {
             let _ = sender.send((is_image, piece.unwrap().token));
             // The engine waits at the first token, until both requests are there.
-            gate.iter().for_each(|gate| drop(gate.recv()));
+            let _ = gate.as_ref().map(|gate| gate.recv());
             true
         };
         engine.deliver_choices(request, &mut places, [deliver]).unwrap()

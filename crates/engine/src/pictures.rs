@@ -81,7 +81,7 @@ impl Pictures {
         let largest = self.spans().iter().map(|span| span.tokens).max().unwrap_or(0);
         let reason = match (largest > step_room, wants_logprobs && largest > 0) {
             (true, _) => format!(
-                "{largest} tokens, of which one step must have all (found room for {step_room}); use larger batches (--batch)"
+                "{largest} tokens, of which one step must have all (found room for {step_room}); use larger batches"
             ),
             (_, true) => {
                 "prompt_logprobs: not available for a prompt with images of this model; leave it out".to_owned()

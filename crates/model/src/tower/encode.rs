@@ -31,6 +31,8 @@ pub struct Encoder {
     memory: Option<Memory>,
     /// The pass that has started.
     pass: Option<Pass>,
+    /// The most bytes of rows that are kept.
+    most_kept: usize,
     /// Rows of tiles, the last used ones last.
     kept: VecDeque<(Key, Arc<Buffer<f32>>)>,
     /// Tiles that were encoded.
@@ -87,7 +89,12 @@ impl LayerStates for States {
 impl Encoder {
     /// An encoder that has computed nothing, and has no memory.
     pub fn new(tower: Arc<Tower>) -> Self {
-        Self { tower, memory: None, pass: None, kept: VecDeque::new(), encoded: 0 }
+        Self { tower, memory: None, pass: None, most_kept: KEPT_BYTES, kept: VecDeque::new(), encoded: 0 }
+    }
+
+    /// The encoder of a runner with contexts of this length, as the memory plan counts it.
+    pub(crate) fn of_context(tower: Arc<Tower>, context: usize) -> Self {
+        Self { most_kept: tower.info.kept_bytes(context), ..Self::new(tower) }
     }
 
     /// Computes the rows of a tile's tokens, and keeps none. It blocks until the device has computed them.
@@ -132,7 +139,7 @@ impl Encoder {
     /// Whether the rows of this number of tokens can be kept at a time, each tile with all of its tokens.
     pub(crate) fn keeps(&self, tokens: usize) -> bool {
         let TowerSpec { out, .. } = self.tower.info.spec;
-        tokens.saturating_mul(out * self.tower.info.spec.levels() * size_of::<f32>()) <= KEPT_BYTES
+        tokens.saturating_mul(out * self.tower.info.spec.levels() * size_of::<f32>()) <= self.most_kept
     }
 
     /// Computes up to this number of further parts of a tile's pass. Returns whether its rows are kept. A pass of another tile
@@ -168,7 +175,7 @@ impl Encoder {
     fn keep(&mut self, key: Key, rows: Arc<Buffer<f32>>) {
         let bytes = |rows: &Buffer<f32>| rows.len() * size_of::<f32>();
         let mut all = bytes(&rows) + self.kept.iter().map(|(_, rows)| bytes(rows)).sum::<usize>();
-        while let Some((_, oldest)) = self.kept.front().filter(|_| all > KEPT_BYTES) {
+        while let Some((_, oldest)) = self.kept.front().filter(|_| all > self.most_kept) {
             all -= bytes(oldest);
             self.kept.pop_front();
         }

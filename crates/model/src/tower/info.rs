@@ -14,7 +14,7 @@ use crate::program::Program;
 use crate::spec::ModelSpec;
 use crate::weights::{self, WeightShapes};
 
-/// Bytes of rows that a runner keeps for pictures that come again.
+/// The most bytes of rows that are kept for pictures that come again.
 pub(super) const KEPT_BYTES: usize = 256 << 20;
 
 /// A tower, read from an `mmproj` file and checked against its tensors; no weight is loaded.
@@ -69,8 +69,12 @@ impl TowerInfo {
     /// Bytes that a runner takes for pictures in a context of this many tokens: the pass of the largest tile, and the rows
     /// that are kept.
     pub(crate) fn runner_bytes(&self, context: usize, precision: Precision, backend: &Backend) -> u64 {
-        let kept = (context as u64).saturating_mul((self.spec.out * self.spec.levels() * size_of::<f32>()) as u64);
         let pass = self.picture_bytes(self.most_patches(context), precision, backend);
-        pass.saturating_add(kept.min(KEPT_BYTES as u64))
+        pass.saturating_add(self.kept_bytes(context) as u64)
+    }
+
+    /// The most bytes of rows that a runner keeps: those of a context.
+    pub(super) fn kept_bytes(&self, context: usize) -> usize {
+        context.saturating_mul(self.spec.out * self.spec.levels() * size_of::<f32>()).min(KEPT_BYTES)
     }
 }
