@@ -13,7 +13,7 @@ hidden state and the next token. The second head reads the outputs of the first 
 first one reads, as in transformers' MtpModel. After the last head, the hidden state of a drafted token is the head's own
 output.
 
-transformers has no heads of Step 3.5 and MiMo V2 that read what theirs read. For these families MtpLayer computes only a
+transformers has no heads of Nemotron 3, whose layers are two of transformers (`NemotronHead`), nor of Step 3.5 and MiMo V2 that read what theirs read. For these families MtpLayer computes only a
 head's layer and its input, with the family's classes of layers and norms. What the heads read is written here (`INPUTS_OF`),
 from what servers do with the published models: Step's heads form a chain of residual streams (vLLM, SGLang, llama.cpp). All
 heads of MiMo read the residual stream of the model (SGLang, and its port to JAX, which measured both ways).
@@ -31,14 +31,15 @@ from safetensors.torch import load_file, save_file
 from transformers.modeling_layers import MtpLayer
 
 from convert import Case, write_folder
+from tiny import mamba
 from tiny.attention import join
 from tiny.build import build, kept_buffers, norm_shift, randomise
 from tiny.draw import draw
 from tiny.files import write_logits, write_model
 from tiny.formats import encode, kind_of
 from tiny.recurrent import Order
-from tiny.shapes import LENGTHS, MODELS, SELECTION_GAP, TOLERANCE, Shape
-from tiny.tensors import half, names
+from tiny.shapes import EPS, LENGTHS, MODELS, SELECTION_GAP, TOLERANCE, Shape
+from tiny.tensors import half, names, permute
 
 OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden/heads"
 # The models, whose shapes are those of these golden models, and their heads.
@@ -47,6 +48,7 @@ MODELS_WITH_HEADS = {
     "glm4moe-f32": ("glm4moe-f32", 1), "qwen35-f32": ("qwen35-f32", 1), "qwen35moe-f32": ("qwen35moe-f32", 1),
     "qwen3next-f32": ("qwen3next-f32", 1), "hy_v3-f32": ("hy_v3-f32", 1), "bailingmoe2-f32": ("bailingmoe2-f32", 1),
     "bailingmoe3-f32": ("bailingmoe3-f32", 1), "step35-f32": ("step35-f32", 3), "mimo2-f32": ("mimo2-f32", 3),
+    "nemotron_h_moe-f32": ("nemotron_h_moe-f32", 1),
 }
 # What heads read of the model and of each other: whether after the last norm, and whether they form a chain. Their layers have
 # a window and no experts.
@@ -76,10 +78,31 @@ def encoded(shape: Shape, parameters: dict, table) -> dict:
     tensors = {}
     for ours, theirs, how in table:
         weight = np.ascontiguousarray(half(parameters, theirs).numpy()) + np.float32(norm_shift(shape, theirs))
-        weight = how.take(weight) if isinstance(how, Order) else weight
+        weight = how.take(weight) if isinstance(how, Order) else permute(weight, how) if how else weight
         kind = kind_of(ours, weight.shape[-1], "f32")
         tensors[ours] = (encode(np.ascontiguousarray(weight), kind), kind)
     return tensors
+
+
+class NemotronHead(torch.nn.Module):
+    """The head of Nemotron 3, of transformers' layers: one of attention, one of experts, and a layer norm without a bias."""
+
+    def __init__(self, model, shape: Shape):
+        super().__init__()
+        kinds, block = mamba.kinds(shape), type(model.model.layers[0])
+        norm = type(model.model.norm_f)
+        self.enorm, self.hnorm = norm(shape.hidden, eps=EPS), norm(shape.hidden, eps=EPS)
+        self.eh_proj = torch.nn.Linear(2 * shape.hidden, shape.hidden, bias=False)
+        self.mtp_block = torch.nn.ModuleList(
+            block(model.model.config, layer_idx=kinds.index(kind)) for kind in ("full_attention", "moe"))
+        self.post_norm = torch.nn.LayerNorm(shape.hidden, eps=EPS, bias=False)
+
+    def forward(self, inputs_embeds, previous_hidden_state, attention_mask, **_):
+        x = self.eh_proj(torch.cat([self.enorm(inputs_embeds), self.hnorm(previous_hidden_state)], -1))
+        for block in self.mtp_block:
+            x = block(x, attention_mask=attention_mask)
+            x = x[0] if isinstance(x, tuple) else x
+        return x
 
 
 def has_plain_layer(shape: Shape) -> bool:
@@ -93,6 +116,13 @@ def head_names(shape: Shape, at: int) -> list:
     longer = dataclasses.replace(shape, layers=shape.layers + 1, full=(*shape.full, shape.layers))
     if has_plain_layer(shape):
         longer.dense = longer.layers
+    if shape.arch in mamba.NEMOTRON:
+        parts = [("attn_norm.weight", "norm.weight", 0)] + mamba.within("mixer", mamba.attention(shape))
+        others = [("post_attention_norm.weight", "norm.weight", 0)] + mamba.within("mixer", mamba.experts(shape))
+        rows = mamba.within("mtp_block.0", parts) + mamba.within("mtp_block.1", others)
+        rows += [(f"{ours}.weight", f"{theirs}.weight", 0)
+                 for ours, theirs in (INPUTS | {"nextn.shared_head_norm": "post_norm"}).items()]
+        return [(start + ours, theirs, how) for ours, theirs, how in rows]
     block = [(ours.replace(first, start), theirs.replace(f"model.layers.{shape.layers}.", "mtp_block."), how)
              for ours, theirs, how in names(longer) if ours.startswith(first)]
     parts = INPUTS | {"layer_output_norm" if shape.arch in ("mimo2", "bailingmoe2") else "nextn.shared_head_norm": "post_norm"}
@@ -135,13 +165,47 @@ def write_published(name: str, shape: Shape, model, heads: list) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def write_nemotron(name: str, shape: Shape, model, head) -> None:
+    """The same of Nemotron 3."""
+    folder = OUT / name
+    write_folder(folder, name, Case(shape, torch.float32, "pixtral", "80KB"), model)
+    settings = json.loads((folder / "config.json").read_text())
+    settings["num_nextn_predict_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(settings, indent=1))
+    tensors = {}
+    for path in folder.glob("*.safetensors"):
+        tensors |= load_file(path)
+        path.unlink()
+    (folder / "model.safetensors.index.json").unlink(missing_ok=True)
+    for key, weight in head.state_dict().items():
+        layer, key = (key.split(".")[1], key.split(".", 2)[2]) if key.startswith("mtp_block.") else ("0", key)
+        layer = "1" if key.startswith("post_norm") else layer
+        key = f"mtp.layers.{layer}." + key.replace("post_norm", "final_layernorm")
+        base, _, last = key.rpartition(".")
+        if base.endswith("mixer.experts"):
+            tensors |= {f"{base}.{i}.{last}.weight": one.clone() for i, one in enumerate(weight)}
+        else:
+            tensors[key] = weight
+    tensors = {key: weight.contiguous() for key, weight in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def last_norm(model):
+    return getattr(model.model, "norm", None) or model.model.norm_f
+
+
 def hidden_states(model, tokens: torch.Tensor, normed: bool) -> torch.Tensor:
     """Those after the last norm, or the residual stream before it."""
     before = []
-    hook = model.model.norm.register_forward_pre_hook(lambda _norm, inputs: before.append(inputs[0]))
+    hook = last_norm(model).register_forward_pre_hook(lambda _norm, inputs: before.append(inputs[0]))
     after = model.model(input_ids=tokens[None]).last_hidden_state
     hook.remove()
     return after if normed else before[0]
+
+
+def rotation(model, embedded, positions, kind: list):
+    rotary = getattr(model.model, "rotary_emb", None)
+    return rotary(embedded, positions, *kind) if rotary else None
 
 
 @torch.no_grad()
@@ -161,7 +225,7 @@ def drafts(model, shape: Shape, heads: list, tokens: torch.Tensor) -> torch.Tens
         mask = (hides * torch.finfo(torch.float32).min)[None, None]
         embedded = model.get_input_embeddings()(inputs)
         out = head(inputs_embeds=embedded, previous_hidden_state=hidden, attention_mask=mask, position_ids=positions,
-                   position_embeddings=model.model.rotary_emb(embedded, positions, *kind), past_key_values=None)
+                   position_embeddings=rotation(model, embedded, positions, kind), past_key_values=None)
         last = head.post_norm(out)
         logits.append((head.output if hasattr(head, "output") else model.lm_head)(last[0, -1]))
         best = logits[-1].topk(2)
@@ -178,6 +242,10 @@ def drafts(model, shape: Shape, heads: list, tokens: torch.Tensor) -> torch.Tens
 
 def new_head(model, shape: Shape) -> MtpLayer:
     """A head, whose last norm is not part of its output."""
+    if shape.arch in mamba.NEMOTRON:
+        head = NemotronHead(model, shape)
+        head.mtp_block[1].mixer.experts.config._experts_implementation = "eager"
+        return head.eval()
     index, config = max(shape.full) if shape.full else shape.layers - 1, model.model.config
     if has_plain_layer(shape):
         config = copy.deepcopy(config)
@@ -223,7 +291,9 @@ def make(name: str, shape: Shape, count: int) -> None:
         assert other is None or ((other[0] - found[0]).square().sum() / found[0].square().sum()) > 1e-3
     write_model(OUT / f"{name}.gguf", dataclasses.replace(shape, nextn=count), tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], texts, logits)
-    if shape.arch in PUBLISHED:
+    if shape.arch in mamba.NEMOTRON:
+        write_nemotron(name, shape, model, heads[0])
+    elif shape.arch in PUBLISHED:
         write_published(name, shape, model, heads)
     print(name, "deviation of the logits", float(logits[0].std()))
 

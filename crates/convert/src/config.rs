@@ -157,16 +157,13 @@ impl Config {
                     self.wrong(letters, &letter.to_string().into(), format!("letters of types of layers: {}", known()))
                 })
             };
-            let found = match (self.list(list)?, self.text(letters)?) {
-                (Some(found), _) => Some(found.clone()),
-                (None, Some(text)) => Some(text.chars().map(of_letter).collect::<Result<_, _>>()?),
-                (None, None) => None,
+            let (found, own): (Vec<Value>, _) = match (self.list(list)?, self.text(letters)?) {
+                (Some(found), _) => (found.clone(), list),
+                (None, Some(text)) => (text.chars().map(of_letter).collect::<Result<_, _>>()?, letters),
+                (None, None) => return Err(self.missing(letters)),
             };
-            if let Some(found) = found {
-                self.entries.insert(LAYER_TYPES.to_owned(), found.into());
-                let own = if self.value(list).is_some() { list } else { letters };
-                self.aliases.insert(LAYER_TYPES.to_owned(), (*own).to_owned());
-            }
+            self.entries.insert(LAYER_TYPES.to_owned(), found.into());
+            self.aliases.insert(LAYER_TYPES.to_owned(), (*own).to_owned());
         }
         let is_elsewhere = elsewhere.is_some();
         let Some(Value::Array(types)) = self.entries.get_mut(LAYER_TYPES) else { return Ok(self) };

@@ -36,7 +36,11 @@ impl Planner<'_, '_> {
         if !family.heads.first().is_some_and(|rule| self.has(rule, layer)) {
             return Ok(false);
         }
-        self.layer(family, layer)?;
+        match self.head {
+            Some((head, _)) if family.whole_heads && head > 0 => return Ok(false),
+            _ if family.whole_heads => {}
+            _ => self.layer(family, layer)?,
+        }
         family.heads.iter().try_for_each(|rule| self.add(rule, layer))?;
         Ok(true)
     }

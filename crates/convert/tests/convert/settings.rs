@@ -343,3 +343,22 @@ fn a_context_beyond_the_original_one_of_longrope() {
     assert_eq!(of(Some(65)), (65, Some(notice.clone())));
     assert!(notice.to_string().contains("longer than 64"), "{notice}");
 }
+
+#[test]
+fn settings_of_scans_that_are_not_supported() {
+    for (name, key, value, says) in [
+        ("falcon-h1", "mamba_norm_before_gate", json!(true), "`mamba_norm_before_gate` is true"),
+        ("falcon-h1", "tie_word_embeddings", json!(true), "`tie_word_embeddings` is true"),
+        ("falcon-h1", "ssm_multipliers", json!([1.0, 2.0]), "a factor for each of the 5 inputs"),
+        ("falcon-h1", "mlp_multipliers", json!([1.0]), "a factor for each matrix"),
+        ("granitehybrid", "layer_types", json!(["mamba", "mystery"]), "`layer_types` is \"mystery\""),
+        ("nemotron_h", "hybrid_override_pattern", json!("M-*X"), "`hybrid_override_pattern` is \"X\""),
+        ("nemotron_h", "mlp_hidden_act", json!("silu"), "`mlp_hidden_act` is \"silu\""),
+        ("nemotron_h_moe", "layers_block_type", json!(["mamba", "moe", "mlp"]), "`layers_block_type` is \"mlp\""),
+        ("mamba2", "use_bias", json!(true), "`use_bias` is true"),
+    ] {
+        let folder = Folder::copy(name, &format!("scan-{key}"));
+        folder.json("config.json", |config| config[key] = value);
+        folder.refused(&[says]);
+    }
+}

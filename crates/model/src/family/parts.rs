@@ -34,6 +34,7 @@ pub(crate) const BASE: Family = Family {
     prediction: &[],
     heads: &[],
     head_names: &[],
+    whole_heads: false,
     windowed_heads: false,
     inner: None,
     layer_types: None,

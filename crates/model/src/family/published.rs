@@ -70,6 +70,8 @@ pub struct Family {
     /// Parts of names of a layer's tensors, and what stands for them in the names of a head's tensors; `{head}` is the number
     /// of the head.
     pub head_names: &'static [(&'static str, &'static str)],
+    /// Whether [`Family::heads`] has all tensors of a head, also those of its layer. There is at most one such head.
+    pub whole_heads: bool,
     /// Whether the layers of heads have a window.
     pub windowed_heads: bool,
     /// An object of settings, which take precedence over the outer settings.

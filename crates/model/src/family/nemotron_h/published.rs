@@ -42,6 +42,8 @@ const DENSE: Family = Family {
 const WITH_EXPERTS: Family = Family {
     architecture: "nemotron_h_moe",
     keys: &[KEYS, EXPERT_KEYS],
+    heads: HEADS,
+    whole_heads: true,
     mixers: &[SCAN, ATTENTION_RULES, MOE, STACKED],
     ..DENSE
 };
@@ -192,3 +194,32 @@ const MOE: &[Rule] = &moe(
 /// The tensors of all experts as one, as a model of transformers has them.
 const STACKED: &[Rule] =
     &moe("model.layers.{layer}.mixer.experts.up_proj", "model.layers.{layer}.mixer.experts.down_proj");
+
+/// The prediction head: one layer of attention and one of experts, which are one layer in files.
+const HEADS: &[Rule] = &[
+    needed("blk.{layer}.nextn.eh_proj.weight", "mtp.layers.0.eh_proj.weight"),
+    needed("blk.{layer}.nextn.enorm.weight", "mtp.layers.0.enorm.weight"),
+    needed("blk.{layer}.nextn.hnorm.weight", "mtp.layers.0.hnorm.weight"),
+    needed("blk.{layer}.attn_norm.weight", "mtp.layers.0.norm.weight"),
+    Rule {
+        how: How::PairRows(&["num_attention_heads"]),
+        ..needed("blk.{layer}.attn_q.weight", "mtp.layers.0.mixer.q_proj.weight")
+    },
+    Rule {
+        how: How::PairRows(&["num_key_value_heads", "num_attention_heads"]),
+        ..needed("blk.{layer}.attn_k.weight", "mtp.layers.0.mixer.k_proj.weight")
+    },
+    needed("blk.{layer}.attn_v.weight", "mtp.layers.0.mixer.v_proj.weight"),
+    needed("blk.{layer}.attn_output.weight", "mtp.layers.0.mixer.o_proj.weight"),
+    needed("blk.{layer}.post_attention_norm.weight", "mtp.layers.1.norm.weight"),
+    needed("blk.{layer}.ffn_gate_inp.weight", "mtp.layers.1.mixer.gate.weight"),
+    optional("blk.{layer}.exp_probs_b.bias", "mtp.layers.1.mixer.gate.e_score_correction_bias"),
+    optional("blk.{layer}.exp_probs_b.bias", "mtp.layers.1.mixer.gate.e_score_correction.bias"),
+    needed("blk.{layer}.ffn_up_exps.weight", "mtp.layers.1.mixer.experts.{expert}.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "mtp.layers.1.mixer.experts.{expert}.down_proj.weight"),
+    needed("blk.{layer}.ffn_up_shexp.weight", "mtp.layers.1.mixer.shared_experts.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_shexp.weight", "mtp.layers.1.mixer.shared_experts.down_proj.weight"),
+    optional("blk.{layer}.ffn_latent_down.weight", "mtp.layers.1.mixer.fc1_latent_proj.weight"),
+    optional("blk.{layer}.ffn_latent_up.weight", "mtp.layers.1.mixer.fc2_latent_proj.weight"),
+    needed("blk.{layer}.nextn.shared_head_norm.weight", "mtp.layers.1.final_layernorm.weight"),
+];
