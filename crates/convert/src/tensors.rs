@@ -20,7 +20,6 @@ use super::mlx::{Quantization, Target};
 use super::packed::{self, joined};
 use super::rope::bounded;
 use super::rows::{RowOrder, RowPlan, Stored};
-use super::times::Times;
 
 /// A tensor of the file to be written.
 pub(super) struct OutputTensor {
@@ -266,7 +265,7 @@ impl<'a> Planner<'a, '_> {
             (Change::Times(factors), _) => {
                 let of_rows = self.factors(factors, rows.count)?;
                 let name = first.stored.name().to_owned();
-                let stored = parts.into_iter().map(|part| Times::new(part.stored, format, of_rows.clone()));
+                let stored = parts.into_iter().map(|part| part.stored.times(format, of_rows.clone()));
                 let parts = stored.collect::<Option<_>>();
                 let parts = parts.ok_or_else(|| {
                     let expected = format!("dtype {}, but factors of settings multiply floats only", format.name());

@@ -23,13 +23,15 @@ pub(super) struct Times {
     factors: Factors,
 }
 
-impl Times {
-    /// `None` if the rows are not floats.
-    pub(super) fn new(stored: Stored, from: Format, factors: Factors) -> Option<Stored> {
+impl Stored {
+    /// The rows, whose format is this one, times factors. `None` if they are not floats.
+    pub(super) fn times(self, from: Format, factors: Factors) -> Option<Stored> {
         let is_float = [Format::F32, Format::F16, Format::BF16].contains(&from);
-        is_float.then(|| Stored::Times(Box::new(Times { stored, from, factors })))
+        is_float.then(|| Stored::Times(Box::new(Times { stored: self, from, factors })))
     }
+}
 
+impl Times {
     /// See [`Stored::gather`].
     pub(super) fn gather(&self, checkpoint: &Checkpoint, rows: &RowPlan, some: Range<usize>, out: &mut Vec<u8>) {
         let mut gathered = Vec::new();
