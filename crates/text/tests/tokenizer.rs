@@ -280,7 +280,7 @@ fn damaged_vocabularies_are_refused_by_name() {
     let cases: [(&str, Damage, &str); 25] = [
         ("gpt-2", |v| v.model = "bert".into(), "tokenizer.ggml.model is \"bert\""),
         ("gpt-2", |v| v.pre = Some("gpt-9".into()), "tokenizer.ggml.pre is \"gpt-9\""),
-        ("gpt-2", |v| v.pre = Some("gpt-9".into()), "llama-bpe, llama3, llama-v3, lfm2, qwen2, qwen35"),
+        ("gpt-2", |v| v.pre = Some("gpt-9".into()), "llama-bpe, llama3, llama-v3, lfm2, falcon-h1, qwen2, qwen35"),
         ("llama", |v| v.pre = Some("qwen2".into()), "tokenizer.ggml.pre is \"qwen2\""),
         ("gemma4", |v| v.pre = Some("qwen2".into()), "tokenizer.ggml.pre is \"qwen2\""),
         ("gemma4", |v| v.merges.clear(), "tokenizer.ggml.merges has 0 entries"),
