@@ -8,15 +8,16 @@ mod class;
 mod panel;
 mod product;
 mod scaled;
+mod slice;
 
 use super::super::act::Int8Block;
 use super::super::layout::{Lanes, ROWS};
 use class::OfFormat;
-use gristmill_kernels::eight;
 use gristmill_kernels::format::Quantised;
 use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
 use panel::{FloatScales, IntegerScales, many_rows};
 use product::add_products;
+use slice::{codes, prefetch_slice};
 use std::marker::PhantomData;
 
 /// A row group times all activation rows.
@@ -60,27 +61,4 @@ fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &m
         }
     }
     s.store_f32(sums[0], out, 0);
-}
-
-/// The codes of slice `g` as the level's dot products read them.
-#[inline(always)]
-fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
-    let codes = F::codes(s, tile, g);
-    if F::SIGNED { eight!(j => s.signed_codes(codes[j])) } else { codes }
-}
-
-/// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
-/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher
-/// falls behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do
-/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower there, where [`Simd::prefetches`] is
-/// false.
-const AHEAD: usize = 8192;
-
-/// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.
-#[inline(always)]
-fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
-    let len = tile.len() / slices;
-    for line in 0..len.div_ceil(64) {
-        s.prefetch(tile, AHEAD + g * len + 64 * line);
-    }
 }

@@ -7,21 +7,12 @@ use super::super::super::act::Int8Block;
 use super::super::super::layout::{Lanes, ROWS};
 use super::class::{Class, OfFormat, Shared};
 use super::scaled;
+use super::slice::Slice;
 use gristmill_kernels::format::Quantised;
 use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
 use std::any::Any;
 use std::array::from_fn;
 use std::marker::PhantomData;
-
-/// 32 columns of 16 weight rows, unpacked.
-pub(super) trait Slice<S: Simd>: Copy + 'static {
-    /// A slice of zeros.
-    fn zero(s: S) -> Self;
-    /// Slice `g` of a tile.
-    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self;
-    /// out += products of the slices with `N` rows of as many blocks. `zero` is subtracted from each code.
-    fn multiply<K: Class, const N: usize>(s: S, slices: &[Self], zero: i32, rows: [&[Int8Block]; N], out: &mut [Lanes]);
-}
 
 /// How a panel keeps the scales of its columns.
 pub(super) trait Scales {

@@ -3,8 +3,7 @@
 use super::super::super::act::Int8Block;
 use super::super::super::layout::Lanes;
 use super::class::Class;
-use super::codes;
-use super::panel::Slice;
+use super::slice::{Slice, codes};
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::{Simd, WeightSlice};
 

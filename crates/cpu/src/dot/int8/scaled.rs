@@ -6,8 +6,7 @@
 use super::super::super::act::Int8Block;
 use super::super::super::layout::{Lanes, ROWS};
 use super::class::{Class, OfFormat};
-use super::panel::Slice;
-use super::{codes, prefetch_slice};
+use super::slice::{Slice, codes, prefetch_slice};
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::two;

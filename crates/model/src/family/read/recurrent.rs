@@ -1,7 +1,7 @@
 //! Layers whose state has a fixed size.
 
 use gristmill_kernels::ops::{
-    CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap, SCAN_STATES, SCAN_TILE, ScanHeads,
+    CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap, SCAN_STATES, SCAN_VALUES, ScanHeads,
 };
 
 use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
@@ -96,8 +96,8 @@ impl KeyReader<'_> {
         if !heads.is_multiple_of(groups) {
             return self.wrong("ssm.time_step_rank", heads, format!("is not a multiple of the {groups} groups"));
         }
-        if !inner.is_multiple_of(heads) || !(inner / groups).is_multiple_of(SCAN_TILE) {
-            let rule = format!("is not that of {heads} heads in groups of a multiple of {SCAN_TILE} elements");
+        if !inner.is_multiple_of(heads) || !(inner / groups).is_multiple_of(SCAN_VALUES) {
+            let rule = format!("is not that of {heads} heads in groups of a multiple of {SCAN_VALUES} elements");
             return self.wrong("ssm.inner_size", inner, rule);
         }
         if !SCAN_STATES.contains(&state) {
