@@ -6,12 +6,13 @@
 //! the checkout and the folder of the registry's crates, whose name is of the registry's host.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::product::Release;
-use super::targets::Target;
-use super::{run_with, tools};
+use super::targets::{System, Target};
+use super::{run_with, sums, tools};
 use crate::root;
 
 /// A target that was built, and the folder of its files.
@@ -64,7 +65,7 @@ pub(super) fn environment(release: &Release, target: Target) -> Result<Vec<(Stri
     let folder = folder(target);
     let zig = folder.with_file_name("zig").display().to_string();
     let mut environment = vec![
-        ("CARGO_ENCODED_RUSTFLAGS".to_owned(), flags(root(), &registry()?).join("\u{1f}")),
+        ("CARGO_ENCODED_RUSTFLAGS".to_owned(), all_flags(target)?.join("\u{1f}")),
         ("CARGO_INCREMENTAL".to_owned(), "0".to_owned()),
         ("CARGO_TARGET_DIR".to_owned(), folder.display().to_string()),
         // The linker is a script there. Cargo compiles everything again if its path is another one.
@@ -88,6 +89,21 @@ pub(super) fn environment(release: &Release, target: Target) -> Result<Vec<(Stri
         }
     }
     Ok(environment)
+}
+
+/// The flags of the compiler for a target.
+fn all_flags(target: Target) -> Result<Vec<String>, String> {
+    let mut flags: Vec<String> = flags(root(), &registry()?).into();
+    if target.system == System::Windows && !has_library(target) {
+        // Debian's compiler names libraries of MinGW's stack protector, which zig lacks and nothing uses.
+        let folder = folder(target).with_file_name("ssp");
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        for name in ["libssp.a", "libssp_nonshared.a"] {
+            sums::write(&folder.join(name), "!<arch>\n")?;
+        }
+        flags.push(format!("-Lnative={}", folder.display()));
+    }
+    Ok(flags)
 }
 
 /// The flags of the compiler for a checkout and the sources of the registry.
