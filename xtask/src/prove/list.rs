@@ -163,12 +163,18 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "let span = x.len() / gate.len().max(1);" => "let span = (x.len() / gate.len().max(1)).min(2);",
         "*x = softplus(*x)" => "*x = softplus(-*x)",
     }
-    matmul in "cpu/src/dot/int8.rs" by [matmul] {
+    matmul in "cpu/src/dot/int8/product.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[1])" => "s.splat(-x.scaled_half_sums[0])",
-        "F::ZERO + if F::SIGNED" => "if F::SIGNED",
+        "zero + if K::SIGNED" => "if K::SIGNED",
+    }
+    matmul in "cpu/src/dot/int8/class.rs" by [matmul] {
+        "if F::GROUP == 16 { 4 } else { 8 }" => "8",
+        "2..4 => 2" => "2..4 => 4",
+    }
+    matmul in "cpu/src/dot/int8/panel.rs" by [matmul] {
         "start: PANEL * i" => "start: i",
-        "&panel[..len]" => "&panel[..len / 2 * 2]",
+        "&slices[..len]" => "&slices[..len / 2 * 2]",
         "out.fill([0.0; ROWS]);" => "",
     }
     matmul in "kernels/src/format/block.rs" by [matmul_extremes] {

@@ -77,6 +77,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         prediction_layers: 0,
         heads: Vec::new(),
         head_inputs: crate::spec::HeadInputs::default(),
+        head_norm: NormKind::Rms,
     }
 }
 
