@@ -192,7 +192,7 @@ mod tests {
             ("run -fa x", "run x"),
             ("run -mm a.gguf --image b.png x", "run --mmproj=a.gguf --image b.png x"),
             ("serve --no-mmproj x", "serve --mmproj=none x"),
-            ("bench --no-mmproj x", "bench x"),
+            ("bench --no-mmproj x", "bench --mmproj=none x"),
             ("serve --jinja x -np 4 -b 7", "serve x --parallel=4 --batch=7"),
             ("run -no-cnv x -s 3", "run --raw x --seed=3"),
             ("serve x --temp 0.6 --top-p=0.95 --no-webui", "serve x --temp 0.6 --top-p=0.95 --no-page"),

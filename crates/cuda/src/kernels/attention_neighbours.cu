@@ -119,7 +119,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
 #pragma unroll 1
             for (u32 i = group.count; i-- > 0;) {
                 const Scratch scratch = scratch_of(i, turn);
-                const Context context = {last.slot, last.first, group.position(i)};
+                const Context context = {last.slot, group.position(i), last.first, group.position(i)};
                 WarpSums sums = {minus_infinity(), 0.0f, {}};
                 if (mine) {
                     // Of a value that a token does not see, infinities are not 0 times their weight either.
