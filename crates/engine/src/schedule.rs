@@ -130,7 +130,7 @@ mod tests {
     fn images_are_whole() {
         let mut some = pending(&[1, 40, 30]);
         some[1].whole = vec![14..30, 40..45];
-        some[2].whole = vec![8..20];
+        some[2].whole = vec![Range { start: 8, end: 20 }];
         // The oldest prompt has four tokens before its image, and the shorter one starts within one.
         assert_eq!(granted(&some, 10, 3), [1, 4, 0]);
         assert_eq!(granted(&some, 17, 3), [1, 4, 12]);

@@ -127,17 +127,17 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["gemma3"],
-        checkpoints: "Gemma 3 as text",
+        checkpoints: "Gemma 3",
         layers: "windows in five of six layers",
         calls: "",
-        lacks: "the vision tower",
+        lacks: "",
     },
     Row {
         architectures: &["gemma4"],
-        checkpoints: "Gemma 4 31B, 26B-A4B, E2B and E4B as text",
+        checkpoints: "Gemma 4 31B, 26B-A4B, E2B and E4B",
         layers: "[below](#gemma-4)",
         calls: "Gemma 4's",
-        lacks: "towers; `convert` of the 12B, `gemma4_unified`",
+        lacks: "audio; `convert` of the 12B, `gemma4_unified`, and its images (`gemma4uv`)",
     },
     Row {
         architectures: &["glm4"],
