@@ -1,7 +1,7 @@
 //! Quantising a model: one GGUF file into another, whose weights are in smaller formats.
 //!
 //! [`Mix`] holds the usual mixes as data, [`choose`] applies one to the tensors of a model, and [`Quantizer`] writes
-//! the file. The encoders are those of `gristmill_kernels`; [`Transcoder`] runs them on all threads. Tensors are read
+//! the file. The encoders are those of `gristmill_kernels`; [`Transcoder`](gristmill_transcode::Transcoder) runs them on all threads. Tensors are read
 //! from the file's map and encoded piece by piece, so memory does not grow with the model.
 //!
 //! ```no_run
