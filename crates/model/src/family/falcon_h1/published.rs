@@ -1,7 +1,9 @@
 //! Falcon-H1: attention and a selective scan in every layer. The factors of embeddings, projections and logits, which are
 //! settings, become part of the weights.
 
-use crate::family::parts::{BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, optional, unless_unset};
+use crate::family::parts::{
+    BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, optional, unless_unset,
+};
 use crate::family::published::{Change, Expect, Expected, Factor, Family, How, Key, Layout, Mlx, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {

@@ -2,7 +2,8 @@
 
 use crate::family::mistral3;
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, INNER, OUTER, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon, windows,
+    ATTENTION, BASE, COMMON, INNER, OUTER, count, expect_flag, expect_text, factor, head_widths, needed, norm_epsilon,
+    windows,
 };
 use crate::family::published::{Change, Family, Key, Kind, Mlx, OlderScaling, Or, Rule, Within};
 

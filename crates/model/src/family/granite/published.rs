@@ -24,10 +24,8 @@ pub(crate) const MOE: Family = Family {
     ..FAMILY
 };
 
-pub(crate) const KEYS: &[Key] = &[
-    count("rope.dimension_count", &[], WIDTH),
-    count("vocab_size", &["vocab_size"], Or::Refuse),
-];
+pub(crate) const KEYS: &[Key] =
+    &[count("rope.dimension_count", &[], WIDTH), count("vocab_size", &["vocab_size"], Or::Refuse)];
 
 /// Factors of attention logits, embeddings and residuals, and the divisor of logits.
 pub(crate) const FACTORS: &[Key] = &[

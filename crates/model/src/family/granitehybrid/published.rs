@@ -8,10 +8,8 @@ use crate::family::parts::{
 };
 use crate::family::published::{Change, Family, How, Key, Kind, Layout, Mlx, Or, Rule, When};
 
-pub(crate) const FAMILY: Family = Family {
-    variants: &[(When::Lacks(SCANS), &ATTENTION_ALONE), (When::Zero(EXPERT_COUNT[0]), &DENSE)],
-    ..EXPERTS
-};
+pub(crate) const FAMILY: Family =
+    Family { variants: &[(When::Lacks(SCANS), &ATTENTION_ALONE), (When::Zero(EXPERT_COUNT[0]), &DENSE)], ..EXPERTS };
 
 /// The model without scans.
 const ATTENTION_ALONE: Family =
@@ -104,12 +102,22 @@ const DENSE_KEYS: &[Key] = &[
 
 const SCAN: &[Rule] = &[
     needed("blk.{layer}.ssm_in.weight", "model.layers.{layer}.mamba.in_proj.weight"),
-    Rule { stored: Layout::Taps, ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mamba.conv1d.weight") },
+    Rule {
+        stored: Layout::Taps,
+        ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mamba.conv1d.weight")
+    },
     unless_unset("mamba_conv_bias", "blk.{layer}.ssm_conv1d.bias", "model.layers.{layer}.mamba.conv1d.bias"),
     needed("blk.{layer}.ssm_dt.bias", "model.layers.{layer}.mamba.dt_bias"),
-    Rule { how: How::Column, change: Change::MinusExp, ..needed("blk.{layer}.ssm_a", "model.layers.{layer}.mamba.A_log") },
+    Rule {
+        how: How::Column,
+        change: Change::MinusExp,
+        ..needed("blk.{layer}.ssm_a", "model.layers.{layer}.mamba.A_log")
+    },
     Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "model.layers.{layer}.mamba.D") },
-    Rule { how: How::Groups("mamba_n_groups"), ..needed("blk.{layer}.ssm_norm.weight", "model.layers.{layer}.mamba.norm.weight") },
+    Rule {
+        how: How::Groups("mamba_n_groups"),
+        ..needed("blk.{layer}.ssm_norm.weight", "model.layers.{layer}.mamba.norm.weight")
+    },
     needed("blk.{layer}.ssm_out.weight", "model.layers.{layer}.mamba.out_proj.weight"),
 ];
 

@@ -41,11 +41,21 @@ const GLOBALS: &[Rule] = &[
 const SCAN: &[Rule] = &[
     needed("blk.{layer}.attn_norm.weight", "backbone.layers.{layer}.norm.weight"),
     needed("blk.{layer}.ssm_in.weight", "backbone.layers.{layer}.mixer.in_proj.weight"),
-    Rule { stored: Layout::Taps, ..needed("blk.{layer}.ssm_conv1d.weight", "backbone.layers.{layer}.mixer.conv1d.weight") },
+    Rule {
+        stored: Layout::Taps,
+        ..needed("blk.{layer}.ssm_conv1d.weight", "backbone.layers.{layer}.mixer.conv1d.weight")
+    },
     unless_unset("use_conv_bias", "blk.{layer}.ssm_conv1d.bias", "backbone.layers.{layer}.mixer.conv1d.bias"),
     needed("blk.{layer}.ssm_dt.bias", "backbone.layers.{layer}.mixer.dt_bias"),
-    Rule { how: How::Column, change: Change::MinusExp, ..needed("blk.{layer}.ssm_a", "backbone.layers.{layer}.mixer.A_log") },
+    Rule {
+        how: How::Column,
+        change: Change::MinusExp,
+        ..needed("blk.{layer}.ssm_a", "backbone.layers.{layer}.mixer.A_log")
+    },
     Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "backbone.layers.{layer}.mixer.D") },
-    Rule { how: How::Groups("n_groups"), ..needed("blk.{layer}.ssm_norm.weight", "backbone.layers.{layer}.mixer.norm.weight") },
+    Rule {
+        how: How::Groups("n_groups"),
+        ..needed("blk.{layer}.ssm_norm.weight", "backbone.layers.{layer}.mixer.norm.weight")
+    },
     needed("blk.{layer}.ssm_out.weight", "backbone.layers.{layer}.mixer.out_proj.weight"),
 ];

@@ -1,10 +1,10 @@
 //! Nemotron Nano 2 and Nemotron 3: a layer is a selective scan, attention, an MLP without a gate, or experts without gates.
 //! Folders have tensors as published, or as transformers saves them.
 
-use crate::family::parts::{BASE, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, unless_unset};
-use crate::family::published::{
-    Change, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule, TypesOfLayers, When,
+use crate::family::parts::{
+    BASE, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, unless_unset,
 };
+use crate::family::published::{Change, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule, TypesOfLayers, When};
 
 pub(crate) const FAMILY: Family = Family { variants: &[(When::Has(EXPERTS), &WITH_EXPERTS)], ..DENSE };
 
@@ -116,7 +116,10 @@ const NORM: &[Rule] = &[needed("blk.{layer}.attn_norm.weight", "model.layers.{la
 
 const SCAN: &[Rule] = &[
     needed("blk.{layer}.ssm_in.weight", "model.layers.{layer}.mixer.in_proj.weight"),
-    Rule { stored: Layout::Taps, ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mixer.conv1d.weight") },
+    Rule {
+        stored: Layout::Taps,
+        ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mixer.conv1d.weight")
+    },
     unless_unset("use_conv_bias", "blk.{layer}.ssm_conv1d.bias", "model.layers.{layer}.mixer.conv1d.bias"),
     needed("blk.{layer}.ssm_dt.bias", "model.layers.{layer}.mixer.dt_bias"),
     Rule {
