@@ -37,7 +37,8 @@ impl Synthetic {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
         // A prediction head is added to any model with layers of one kind of attention.
         let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
-        let differs = |m: &Model| matches!(m.special.mixers, Mixers::Gemma4(_) | Mixers::Windowed(_));
+        let differs =
+            |m: &Model| matches!(m.special.mixers, Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Scans(_));
         let fits = |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && differs(m));
         let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");

@@ -185,7 +185,9 @@ fn layers_with_windows_differ() {
         );
         assert_eq!(windows.count(), if name == "step-3.5-flash" { 33 } else { 39 });
     }
-    assert!(Synthetic::parse("step-3.5-flash-mtp", None).is_err());
+    for name in ["step-3.5-flash-mtp", "nemotron-3-nano-30b-a3b-mtp", "granite-4-h-small-mtp"] {
+        assert!(Synthetic::parse(name, None).is_err(), "{name}");
+    }
 }
 
 /// llama.cpp requires this key of gpt-oss, also for experts as wide as the stated dense MLP.
