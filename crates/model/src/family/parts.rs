@@ -289,3 +289,38 @@ pub(crate) const fn moe(router: &'static str) -> [Rule; 4] {
         needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"),
     ]
 }
+
+/// The rules of a selective scan: the name of its module, and the settings that say whether its convolution has a bias, and
+/// how many groups its norm has.
+macro_rules! scan_rules {
+    ($module:literal, $has_bias:literal, $groups:literal) => {
+        [
+            $crate::family::parts::needed("blk.{layer}.ssm_in.weight", concat!($module, ".in_proj.weight")),
+            $crate::family::published::Rule {
+                stored: $crate::family::published::Layout::Taps,
+                ..$crate::family::parts::needed("blk.{layer}.ssm_conv1d.weight", concat!($module, ".conv1d.weight"))
+            },
+            $crate::family::parts::unless_unset(
+                $has_bias,
+                "blk.{layer}.ssm_conv1d.bias",
+                concat!($module, ".conv1d.bias"),
+            ),
+            $crate::family::parts::needed("blk.{layer}.ssm_dt.bias", concat!($module, ".dt_bias")),
+            $crate::family::published::Rule {
+                how: $crate::family::published::How::Column,
+                change: $crate::family::published::Change::MinusExp,
+                ..$crate::family::parts::needed("blk.{layer}.ssm_a", concat!($module, ".A_log"))
+            },
+            $crate::family::published::Rule {
+                how: $crate::family::published::How::Column,
+                ..$crate::family::parts::needed("blk.{layer}.ssm_d", concat!($module, ".D"))
+            },
+            $crate::family::published::Rule {
+                how: $crate::family::published::How::Groups($groups),
+                ..$crate::family::parts::needed("blk.{layer}.ssm_norm.weight", concat!($module, ".norm.weight"))
+            },
+            $crate::family::parts::needed("blk.{layer}.ssm_out.weight", concat!($module, ".out_proj.weight")),
+        ]
+    };
+}
+pub(crate) use scan_rules;

@@ -4,9 +4,9 @@
 use crate::family::granite::published as granite;
 use crate::family::llama::published::ATTENTION;
 use crate::family::parts::{
-    BASE, COMMON, EXPERT_COUNT, NORMS, WIDTH, count, expect_flag, expect_text, needed, norm_epsilon, unless_unset,
+    BASE, COMMON, EXPERT_COUNT, NORMS, WIDTH, count, expect_flag, expect_text, needed, norm_epsilon, scan_rules,
 };
-use crate::family::published::{Change, Family, How, Key, Kind, Layout, Mlx, Or, Rule, When};
+use crate::family::published::{Family, How, Key, Kind, Mlx, Or, Rule, When};
 
 pub(crate) const FAMILY: Family =
     Family { variants: &[(When::Lacks(SCANS), &ATTENTION_ALONE), (When::Zero(EXPERT_COUNT[0]), &DENSE)], ..EXPERTS };
@@ -100,26 +100,7 @@ const DENSE_KEYS: &[Key] = &[
     count("expert_shared_feed_forward_length", &["shared_intermediate_size"], Or::Refuse),
 ];
 
-const SCAN: &[Rule] = &[
-    needed("blk.{layer}.ssm_in.weight", "model.layers.{layer}.mamba.in_proj.weight"),
-    Rule {
-        stored: Layout::Taps,
-        ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mamba.conv1d.weight")
-    },
-    unless_unset("mamba_conv_bias", "blk.{layer}.ssm_conv1d.bias", "model.layers.{layer}.mamba.conv1d.bias"),
-    needed("blk.{layer}.ssm_dt.bias", "model.layers.{layer}.mamba.dt_bias"),
-    Rule {
-        how: How::Column,
-        change: Change::MinusExp,
-        ..needed("blk.{layer}.ssm_a", "model.layers.{layer}.mamba.A_log")
-    },
-    Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "model.layers.{layer}.mamba.D") },
-    Rule {
-        how: How::Groups("mamba_n_groups"),
-        ..needed("blk.{layer}.ssm_norm.weight", "model.layers.{layer}.mamba.norm.weight")
-    },
-    needed("blk.{layer}.ssm_out.weight", "model.layers.{layer}.mamba.out_proj.weight"),
-];
+const SCAN: &[Rule] = &scan_rules!("model.layers.{layer}.mamba", "mamba_conv_bias", "mamba_n_groups");
 
 const GATE_UP: Rule = needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.shared_mlp.input_linear.weight");
 

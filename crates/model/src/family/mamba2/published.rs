@@ -1,7 +1,7 @@
 //! Mamba-2: a selective scan in every layer, and no MLP.
 
-use crate::family::parts::{BASE, count, expect_flag, expect_text, needed, number, unless_unset};
-use crate::family::published::{Change, Family, How, Key, Layout, Mlx, Need, Or, Rule};
+use crate::family::parts::{BASE, count, expect_flag, expect_text, needed, number, scan_rules};
+use crate::family::published::{Family, Key, Mlx, Need, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["mamba2"],
@@ -12,7 +12,7 @@ pub(crate) const FAMILY: Family = Family {
     // Codestral Mamba has the whole model in a module.
     renamed: &[("model.backbone.", "backbone."), ("model.lm_head.", "lm_head.")],
     globals: &[GLOBALS],
-    layer: &[SCAN],
+    layer: &[NORM, SCAN],
     mlps: &[],
     ..BASE
 };
@@ -38,24 +38,6 @@ const GLOBALS: &[Rule] = &[
     Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
 ];
 
-const SCAN: &[Rule] = &[
-    needed("blk.{layer}.attn_norm.weight", "backbone.layers.{layer}.norm.weight"),
-    needed("blk.{layer}.ssm_in.weight", "backbone.layers.{layer}.mixer.in_proj.weight"),
-    Rule {
-        stored: Layout::Taps,
-        ..needed("blk.{layer}.ssm_conv1d.weight", "backbone.layers.{layer}.mixer.conv1d.weight")
-    },
-    unless_unset("use_conv_bias", "blk.{layer}.ssm_conv1d.bias", "backbone.layers.{layer}.mixer.conv1d.bias"),
-    needed("blk.{layer}.ssm_dt.bias", "backbone.layers.{layer}.mixer.dt_bias"),
-    Rule {
-        how: How::Column,
-        change: Change::MinusExp,
-        ..needed("blk.{layer}.ssm_a", "backbone.layers.{layer}.mixer.A_log")
-    },
-    Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "backbone.layers.{layer}.mixer.D") },
-    Rule {
-        how: How::Groups("n_groups"),
-        ..needed("blk.{layer}.ssm_norm.weight", "backbone.layers.{layer}.mixer.norm.weight")
-    },
-    needed("blk.{layer}.ssm_out.weight", "backbone.layers.{layer}.mixer.out_proj.weight"),
-];
+const NORM: &[Rule] = &[needed("blk.{layer}.attn_norm.weight", "backbone.layers.{layer}.norm.weight")];
+
+const SCAN: &[Rule] = &scan_rules!("backbone.layers.{layer}.mixer", "use_conv_bias", "n_groups");

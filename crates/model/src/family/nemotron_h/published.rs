@@ -2,9 +2,9 @@
 //! Folders have tensors as published, or as transformers saves them.
 
 use crate::family::parts::{
-    BASE, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, unless_unset,
+    BASE, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, scan_rules,
 };
-use crate::family::published::{Change, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule, TypesOfLayers, When};
+use crate::family::published::{Family, How, Key, Kind, Mlx, Need, Or, Rule, TypesOfLayers, When};
 
 pub(crate) const FAMILY: Family = Family { variants: &[(When::Has(EXPERTS), &WITH_EXPERTS)], ..DENSE };
 
@@ -114,26 +114,7 @@ const GLOBALS: &[Rule] = &[
 
 const NORM: &[Rule] = &[needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.norm.weight")];
 
-const SCAN: &[Rule] = &[
-    needed("blk.{layer}.ssm_in.weight", "model.layers.{layer}.mixer.in_proj.weight"),
-    Rule {
-        stored: Layout::Taps,
-        ..needed("blk.{layer}.ssm_conv1d.weight", "model.layers.{layer}.mixer.conv1d.weight")
-    },
-    unless_unset("use_conv_bias", "blk.{layer}.ssm_conv1d.bias", "model.layers.{layer}.mixer.conv1d.bias"),
-    needed("blk.{layer}.ssm_dt.bias", "model.layers.{layer}.mixer.dt_bias"),
-    Rule {
-        how: How::Column,
-        change: Change::MinusExp,
-        ..needed("blk.{layer}.ssm_a", "model.layers.{layer}.mixer.A_log")
-    },
-    Rule { how: How::Column, ..needed("blk.{layer}.ssm_d", "model.layers.{layer}.mixer.D") },
-    Rule {
-        how: How::Groups("n_groups"),
-        ..needed("blk.{layer}.ssm_norm.weight", "model.layers.{layer}.mixer.norm.weight")
-    },
-    needed("blk.{layer}.ssm_out.weight", "model.layers.{layer}.mixer.out_proj.weight"),
-];
+const SCAN: &[Rule] = &scan_rules!("model.layers.{layer}.mixer", "use_conv_bias", "n_groups");
 
 /// llama.cpp's converter reorders queries and keys, both alike. They are not rotated, so their products stay the same.
 const ATTENTION_RULES: &[Rule] = &[
