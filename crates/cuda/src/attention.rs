@@ -33,7 +33,7 @@
 pub(super) mod form;
 
 use super::Cuda;
-use form::{AttentionVariant, DECODE_WARPS, MAX_LATENT_SPLITS, MAX_SPLITS, RowKernel};
+use form::{AttentionVariant, DECODE_PARTS, DecodeOptions, MAX_LATENT_SPLITS, MAX_SPLITS, RowKernel};
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
@@ -135,7 +135,8 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let device = &cuda.device;
     let spec = cache.spec();
     let blocks = cache.blocks();
-    let on_tensor_cores = form::decode(device.gpu().properties(), spec, true).is_some();
+    let on_tensor_cores =
+        form::decode(device.gpu().properties(), spec, DecodeOptions { all: true, units: 1 }).is_some();
     let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
     let by_row = norms.is_some_and(|norms| by_row(norms, options.heads, spec));
     let served = values_as_they_are && (by_row || qkv_write::serves(options.heads, *norms, spec));
@@ -226,13 +227,24 @@ impl<'a> Launches<'a> {
         let chunked = matches!(window, Some(Window::Chunk(_)));
         let by_row = write.is_some_and(|write| write.normed == NORMED_BY_ROW);
         let all_options = by_row || chunked || softcap.is_some() || temperature.is_some();
-        let decode = form::decode(properties, spec, all_options);
+        let heads = sizes.kv_heads * sizes.group.div_ceil(DECODE_PARTS);
+        // Neighbours share what is read if there are groups of them for all multiprocessors.
+        let groups = sizes.tokens.div_ceil(NEIGHBOURS);
+        let runs = write.is_none() && call.placement.runs != BatchRuns::Single && call.options.ends.is_none();
+        let neighbours = cuda.deterministic() && runs && groups * heads >= properties.multiprocessors;
+        // One compilation for both kernels of neighbours, which takes fewer registers.
+        let options = DecodeOptions {
+            all: all_options || neighbours,
+            units: if neighbours { 1 } else { sizes.tokens.saturating_mul(heads) },
+        };
+        let decode = form::decode(properties, spec, options);
+        let neighbours = neighbours && decode.is_some();
         // Query heads share what is read of a KV head, unless there are too few units for all multiprocessors.
         let alone = !cuda.deterministic() && sizes.tokens * sizes.kv_heads * sizes.group <= properties.multiprocessors;
         // Query heads of a unit, and blocks that are resident on a multiprocessor.
         let latent = form::latent_splits(properties, spec).filter(|_| call.options.ends.is_none());
         let (rows, resident) = match sizes.group {
-            _ if decode.is_some() => ((8, "8"), 1),
+            _ if let Some(form) = &decode => ((8, "8"), form.blocks),
             _ if latent.is_some() => ((16, "16"), 1),
             group if alone || group == 1 => ((1, "1"), 4),
             2..=4 => ((4, "4"), 3),
@@ -249,13 +261,7 @@ impl<'a> Launches<'a> {
         // joins the splits itself.
         let busy = resident * properties.multiprocessors.max(1);
         let walkers = (busy / (sizes.tokens * units)).clamp(1, splits);
-        // Neighbours share what is read if there are groups of them for all multiprocessors.
-        let groups = sizes.tokens.div_ceil(NEIGHBOURS);
-        let runs = write.is_none() && call.placement.runs != BatchRuns::Single && call.options.ends.is_none();
-        let neighbours = cuda.deterministic() && runs && decode.is_some() && walkers == 1 && groups * units >= busy;
         let at_once = if neighbours { groups } else { sizes.tokens };
-        // One compilation for both, which takes fewer registers.
-        let decode = if neighbours { form::decode(properties, spec, true) } else { decode };
         let tokens = if walkers == 1 { at_once.min(busy.div_ceil(units)) } else { sizes.tokens };
         let whole_values = write.is_none() || spec.value_width.is_multiple_of(4);
         let params = AttentionParams {
@@ -313,7 +319,7 @@ impl<'a> Launches<'a> {
         let kernel = Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() };
         // A kernel that writes to the cache reads the cache before it waits for the kernel before it.
         let overlap = write.is_none() || call.cache.written < call.device.epoch();
-        let launch = Launch::new(kernel, self.grid(), DECODE_WARPS * 32, &args);
+        let launch = Launch::new(kernel, self.grid(), form.threads(), &args);
         call.device.launch(&Launch { shared: form.shared, overlap, ..launch })
     }
 
@@ -332,7 +338,7 @@ impl<'a> Launches<'a> {
             [q, keys, values, slots, positions, table, sinks, out, exact, int8, bf16, vectors, stats, flag, params];
         let (file, entry) = ("attention_neighbours.cu", "attention_neighbours");
         let kernel = Kernel { file, entry, defines: &form.defines() };
-        let launch = Launch::new(kernel, self.grid(), DECODE_WARPS * 32, &args);
+        let launch = Launch::new(kernel, self.grid(), form.threads(), &args);
         // Results of two tokens at a time.
         call.device.launch(&Launch { shared: 2 * form.shared, ..launch })
     }

@@ -8,8 +8,10 @@ use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::AttentionOptions;
 use gristmill_kernels::tensor::DeviceId;
 
-/// Warps of `attention_decode`, and the query heads that it takes at once.
-pub(super) const DECODE_WARPS: u32 = 8;
+/// Parts of a split of `attention_decode`, each a warp's, and the query heads that it takes at once.
+pub(super) const DECODE_PARTS: u32 = 8;
+/// The most shared memory with a fixed size of `attention_decode`, in bytes: queries, a new key and value, sums.
+const DECODE_STATIC: u32 = 2 * 8 * 160 * 2 + 2 * 128 * 2 + 8 * 8 * 8 + 8 * 4 + 8 * 4;
 
 /// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
 pub(super) const MAX_SPLITS: usize = 32;
@@ -21,6 +23,8 @@ pub(super) struct AttentionVariant {
     defines: Vec<(&'static str, String)>,
     /// Dynamic shared memory, in bytes.
     pub(super) shared: u32,
+    /// Thread blocks that are on a multiprocessor at once, as far as `attention_decode` knows.
+    pub(super) blocks: u32,
 }
 
 /// A kernel whose thread blocks take several rows, and its form.
@@ -42,7 +46,12 @@ impl AttentionVariant {
 
     fn new(keys: usize, values: usize, shared: usize) -> Option<Self> {
         let defines = vec![("KEY_WIDTH", keys.to_string()), ("VALUE_WIDTH", values.to_string())];
-        Some(Self { defines, shared: u32::try_from(shared).ok()? })
+        Some(Self { defines, shared: u32::try_from(shared).ok()?, blocks: 1 })
+    }
+
+    /// Threads of `attention_decode`.
+    pub(super) fn threads(&self) -> u32 {
+        DECODE_PARTS / self.blocks * 32
     }
 }
 
@@ -104,17 +113,30 @@ fn latent_long_runs(device: &Properties, spec: KvSpec, precision: Precision) -> 
     latent(device, spec, "attention_latent.cu", &LATENT_LONG_RUNS, precision)
 }
 
-/// The form of `attention_decode` for a cache, if it can serve it; with `all_options` for soft caps, chunks and
-/// temperatures too.
-pub(super) fn decode(device: &Properties, spec: KvSpec, all_options: bool) -> Option<AttentionVariant> {
+/// What `attention_decode` is compiled for beside the widths of a cache.
+#[derive(Clone, Copy)]
+pub(super) struct DecodeOptions {
+    /// Soft caps, chunks, temperatures, and norms of whole rows.
+    pub(super) all: bool,
+    /// Units that the device could take side by side. If they are many, thread blocks have fewer warps, and more of them are
+    /// on a multiprocessor.
+    pub(super) units: u32,
+}
+
+/// The form of `attention_decode` for a cache, if it can serve it.
+pub(super) fn decode(device: &Properties, spec: KvSpec, options: DecodeOptions) -> Option<AttentionVariant> {
     let (keys, values) = (spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64));
     // Wider ones do not fit the registers.
     if !tensor_cores(device, spec) || keys > 128 || values > 128 {
         return None;
     }
-    // Each warp's results: a quarter of the values for each lane, and a column of padding.
-    let mut form = AttentionVariant::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())?;
-    form.defines.push(("ALL_OPTIONS", usize::from(all_options).to_string()));
+    // Each part's results: a quarter of the values for each lane, and a column of padding.
+    let mut form = AttentionVariant::new(keys, values, DECODE_PARTS as usize * values / 4 * 33 * size_of::<f32>())?;
+    let fits = |blocks: u32| blocks * (form.shared + DECODE_STATIC) <= device.shared_bytes;
+    let filled = |blocks: u32| options.units > blocks * device.multiprocessors;
+    form.blocks = [4, 2].into_iter().find(|&blocks| fits(blocks) && filled(blocks)).unwrap_or(1);
+    form.defines.push(("WARPS", (DECODE_PARTS / form.blocks).to_string()));
+    form.defines.push(("ALL_OPTIONS", usize::from(options.all).to_string()));
     Some(form)
 }
 
@@ -235,12 +257,14 @@ pub(in super::super) fn units() -> Vec<Unit> {
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256), (512, 512)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16, values_in_keys: false };
-        let decodes = [false, true].into_iter().filter_map(|all_options| decode(&any, spec, all_options));
-        units.extend(decodes.map(|AttentionVariant { defines, .. }| Unit { file: "attention_decode.cu", defines }));
-        let neighbours = decode(&any, spec, true);
-        units.extend(
-            neighbours.map(|AttentionVariant { defines, .. }| Unit { file: "attention_neighbours.cu", defines }),
-        );
+        // Units for one, two and four thread blocks on the only multiprocessor.
+        for units_of in [1, 3, 5] {
+            let forms = [false, true].map(|all| decode(&hopper, spec, DecodeOptions { all, units: units_of }));
+            let defines = forms.into_iter().flatten().map(|form| form.defines);
+            units.extend(defines.map(|defines| Unit { file: "attention_decode.cu", defines }));
+        }
+        let neighbours = decode(&any, spec, DecodeOptions { all: true, units: 1 });
+        units.extend(neighbours.map(|form| Unit { file: "attention_neighbours.cu", defines: form.defines }));
         let tiles = |precision| [&any, &small].map(|device| tile(device, spec, precision));
         units.extend(tiles(Precision::Exact).into_iter().flatten().map(|kernel| kernel.unit(false)));
         for kernel in tiles(Precision::Fast).into_iter().chain([wgmma(&hopper, spec)]).flatten() {

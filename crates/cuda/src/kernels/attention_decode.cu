@@ -3,7 +3,8 @@
 //
 // A unit is a token, a KV head and up to eight of its query heads: the high and the low parts of eight queries are the 16 rows
 // of a matrix product. A warp takes the 16 keys of one block of the cache at a time, straight from memory to registers, the
-// next ones under way; the eight warps of a thread block take neighbouring blocks and are joined at the end of a split.
+// next ones under way; the parts of a split are neighbouring blocks and are joined at its end. Where there are many units, thread
+// blocks have fewer warps and several are on a multiprocessor: while one waits for its row or joins its parts, another multiplies.
 //
 // A product's terms may come in any order, so a thread loads 16 bytes at a time: of keys, elements 8t to 8t + 7 of 32 are
 // columns 2t, 2t + 1, 2t + 8 and 2t + 9 of two products; of values, elements 8g to 8g + 7 of 64 are column g of eight products.
@@ -12,7 +13,8 @@
 // writes, are loaded before `dependency_wait`; so are the first keys and values where each token is of its own sequence
 // (attention.rs guarantees that earlier steps' writes are complete). The token's own key and value pass through shared memory.
 //
-// KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. ALL_OPTIONS: see `attention.cuh`. sm_80 or newer.
+// KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. WARPS: 2, 4 or 8. ALL_OPTIONS: see
+// `attention.cuh`. sm_80 or newer.
 #include "attention_decode.cuh"
 #include "attention_kv_write.cuh"
 
@@ -30,21 +32,31 @@ DEV HeadColumns head_columns(u32 width, bool aligned) {
     return {first, left, aligned && left > 0};
 }
 
-// The heads that a warp prepares for a token: a query, if it is live; the last two warps also the new key and value. A lane has
+// Queries whose weights differ: see `NORMED_BY_ROW`.
+#define WEIGHT_ROWS (ALL_OPTIONS ? ROUNDS : 1)
+
+// The heads that a warp prepares for a token: queries, if they are live; the last two warps also the new key and value. A lane has
 // four elements of each.
 struct WarpHeads {
-    bool live, brings_key, brings_value;
+    u32 live;  // queries of the unit
+    bool brings_key, brings_value;
     HeadColumns key, value;
-    Four weights[2];  // of the norms of a query and a key
+    Four query_weights[WEIGHT_ROWS], key_weights;  // of the norms
     float angles[ROTATIONS];
     Rotation rotations[ROTATIONS];
 
+    static DEV u32 query(u32 i) { return here.warp() + i * WARPS; }
     DEV void load_norms(const DecodeParams& both, const Unit& unit, const float* q_norm, const float* k_norm) {
-        weights[0] = weights[1] = {};
+        for (u32 i = 0; i < WEIGHT_ROWS; i++) query_weights[i] = {};
+        key_weights = {};
+        if (!both.kv_write.normed) return;
         bool by_row = ALL_OPTIONS && both.kv_write.normed == NORMED_BY_ROW;
         u32 width = by_row ? both.attention.key_width : 0;
-        if (both.kv_write.normed && (live || !by_row)) weights[0] = key.load(q_norm + (unit.head_first + here.warp()) * width);
-        if (both.kv_write.normed) weights[1] = key.load(k_norm + unit.kv_head * width);
+#pragma unroll
+        for (u32 i = 0; i < WEIGHT_ROWS; i++) {
+            if (!by_row || query(i) < live) query_weights[i] = key.load(q_norm + (unit.head_first + query(i)) * width);
+        }
+        key_weights = key.load(k_norm + unit.kv_head * width);
     }
     DEV void load_angles(const DecodeParams& both, const float* frequencies) {
 #pragma unroll
@@ -57,6 +69,24 @@ struct WarpHeads {
 #pragma unroll
         for (u32 i = 0; i < ROTATIONS; i++) rotations[i] = rotation_at(position, angles[i], magnitude);
     }
+    // Normalises and rotates the queries, and with HEADS = ROUNDS + 1 the new key behind them.
+    template <u32 HEADS>
+    DEV void prepare(Four (&own)[ROUNDS + 1], const DecodeParams& both, float2 means, const Scratch& scratch) const {
+        Four heads[HEADS], weights[HEADS];
+        float of_rows[HEADS];
+        float* rows[HEADS];
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            bool is_key = h == ROUNDS;
+            heads[h] = own[h];
+            weights[h] = is_key ? key_weights : query_weights[h < WEIGHT_ROWS ? h : 0];
+            of_rows[h] = is_key ? means.y : means.x;
+            rows[h] = scratch.rows + (is_key ? PARTS : query(h)) * 128;
+        }
+        norm_and_rotate<HEADS>(heads, weights, rotations, both.kv_write, both.attention.key_width, of_rows, rows);
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) own[h] = heads[h];
+    }
     // `row`: the token's queries, keys and values. `newest`: its key and value are prepared too, and go to block `id`.
     DEV void bring(
         const DecodeParams& both, const float* row, float2 means, const Unit& unit, const Cache& cache, const Scratch& scratch,
@@ -64,33 +94,36 @@ struct WarpHeads {
     ) const {
         const AttentionParams& p = both.attention;
         u32 heads = p.kv_heads * p.group, kv_head = unit.kv_head;
-        Four own[2] = {};
-        if (live) own[0] = key.load(row + u64(unit.head_first + here.warp()) * p.key_width);
+        Four own[ROUNDS + 1] = {};  // the last one a key or a value
+#pragma unroll
+        for (u32 i = 0; i < ROUNDS; i++) {
+            if (query(i) < live) own[i] = key.load(row + u64(unit.head_first + query(i)) * p.key_width);
+        }
         if (newest && brings_key) {
-            own[1] = key.load(row + u64(heads + kv_head) * p.key_width);
+            own[ROUNDS] = key.load(row + u64(heads + kv_head) * p.key_width);
         } else if (newest && brings_value) {
             row += u64(heads + p.kv_heads) * p.key_width;
-            own[1] = value.load(row + u64(kv_head) * p.value_width);
+            own[ROUNDS] = value.load(row + u64(kv_head) * p.value_width);
         }
-        float* const rows[2] = {scratch.rows + here.warp() * 128, scratch.rows + WARPS * 128};
         // The first unit of a KV head writes to the cache.
         bool writes = id < p.blocks && unit.head_first == kv_head * p.group;
         u64 to = cache_row(p, id, kv_head, position % KV_BLOCK);
         if (newest && brings_key) {
-            norm_and_rotate<2>(own, weights, rotations, both.kv_write, p.key_width, means, rows);
-            keep(own[1], KEY_WIDTH, scratch.new_key, writes ? cache.keys + to * p.key_stride : nullptr, p.key_stride);
+            prepare<ROUNDS + 1>(own, both, means, scratch);
+            keep(own[ROUNDS], KEY_WIDTH, scratch.new_key, writes ? cache.keys + to * p.key_stride : nullptr, p.key_stride);
         } else {
-            Four query[1] = {own[0]}, weight[1] = {weights[0]};
-            float* const query_row[1] = {rows[0]};
-            norm_and_rotate<1>(query, weight, rotations, both.kv_write, p.key_width, means, query_row);
-            own[0] = query[0];
+            prepare<ROUNDS>(own, both, means, scratch);
         }
         if (newest && brings_value) {
-            keep(own[1], VALUE_WIDTH, scratch.new_value, writes ? cache.values + to * p.value_stride : nullptr, p.value_stride);
+            keep(own[ROUNDS], VALUE_WIDTH, scratch.new_value, writes ? cache.values + to * p.value_stride : nullptr, p.value_stride);
         }
-        u32 at = here.warp() * QUERY_ROW / 8;
-        float undo = split_query(own[0], query_scale(p, position), scratch.high + at, scratch.low + at);
-        if (here.lane() == 0) scratch.undo[here.warp()] = undo;
+        const float scale = query_scale(p, position);
+#pragma unroll
+        for (u32 i = 0; i < ROUNDS; i++) {
+            u32 at = query(i) * QUERY_ROW / 8;
+            float undo = split_query(own[i], scale, scratch.high + at, scratch.low + at);
+            if (here.lane() == 0) scratch.undo[query(i)] = undo;
+        }
     }
 };
 
@@ -104,7 +137,7 @@ struct Visit {
     u32 own_id;
 };
 
-KERNEL_BOUNDED(attention_decode, THREADS, 1)(
+KERNEL_BOUNDED(attention_decode, THREADS, ROUNDS)(
     IN(float, q, 0), IN(float, q_norm, 1), IN(float, k_norm, 2), IN(float, frequencies, 3), INOUT(u16, keys, 4),
     INOUT(u16, values, 5), IN(u32, slots, 6), IN(u32, positions, 7), IN(u32, table, 8), IN(float, sinks, 9),
     OUT(float, out, 10), OUT(float, exact, 11), OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), INOUT(float, vectors, 14),
@@ -114,7 +147,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     SHARED(uint4, high, ROWS * QUERY_ROW / 8);
     SHARED(uint4, low, ROWS * QUERY_ROW / 8);
     SHARED(float, undo, ROWS);
-    SHARED(float2, found, WARPS * ROWS);
+    SHARED(float2, found, PARTS * ROWS);
     SHARED(uint4, new_key, KEY_WIDTH / 8);
     SHARED(uint4, new_value, VALUE_WIDTH / 8);
     SHARED(u32, left_out, WARPS);
@@ -125,12 +158,17 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     Partials partials = {vectors, stats};
     Results results = {out, exact, int8, bf16};
     Scratch scratch = {rows, high, low, undo, found, new_key, new_value};
-    bool live = here.warp() < unit.live, placed = both.kv_write.placed;
+    bool placed = both.kv_write.placed;
     u32 walker = here.block_z(), unit_index = here.block_x() * p.units + here.block_y();
-    WarpHeads heads = {live, here.warp() == WARPS - 1, here.warp() == WARPS - 2, head_columns(p.key_width, p.aligned_q),
+    WarpHeads heads = {unit.live, here.warp() == WARPS - 1, here.warp() == WARPS - 2, head_columns(p.key_width, p.aligned_q),
                        head_columns(p.value_width, p.aligned_q)};
     LongRuns long_runs = {left_out, 1};
-    const float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
+    float sink_logits[ROUNDS];
+#pragma unroll
+    for (u32 i = 0; i < ROUNDS; i++) {
+        u32 r = WarpHeads::query(i);
+        sink_logits[i] = r < unit.live ? sink_of(sinks, unit.head_first + r) : minus_infinity();
+    }
     heads.load_norms(both, unit, q_norm, k_norm);
     heads.load_angles(both, frequencies);
 
@@ -196,7 +234,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         // Ids of the next token are loaded while this one's keys are multiplied, its keys while the warps are joined.
         const Visit next = visit(now.token + here.grid_x());
         TokenSplits own = {p,     unit,    context,  now.token, unit_index, walker, now.walk.splits.count,
-                           cache, scratch, partials, results,   sink,       flag};
+                           cache, scratch, partials, results,   sink_logits, flag};
         auto insert = [&](u32 position) {
             u32 own_at = newest ? context.last - position : KV_BLOCK;
             if (own_at < KV_BLOCK) block.insert(own_at, new_key, new_value);

@@ -5,15 +5,22 @@
 
 #if __CUDA_ARCH__ >= 800
 #define ROWS 8u
-#define WARPS ROWS
+// A split has parts, of which part n takes blocks n, n + PARTS and so on of the cache. A thread block has a warp for each part, or
+// fewer warps that take several parts one after another: a result does not depend on the number of warps.
+#define PARTS 8u
+#ifndef WARPS
+#define WARPS PARTS
+#endif
 #define THREADS (WARPS * 32)
+// Parts of a warp, and rows: a warp prepares and joins the rows with the numbers of its parts.
+#define ROUNDS (PARTS / WARPS)
 
 // Elements from row to row of the split queries in shared memory: an odd number of 64 bytes, so that two rows lie in
 // different banks.
 #define QUERY_ROW (KEY_WIDTH + (KEY_WIDTH % 64 == 0 ? 32 : 0))
 
-// The v-th result of lane `from` of a warp; a column of padding keeps reading lanes in different banks.
-DEV u32 result_at(u32 warp, u32 v, u32 from) { return (warp * (VALUE_WIDTH / 4) + v) * 33 + from; }
+// The v-th result of lane `from` of a part; a column of padding keeps reading lanes in different banks.
+DEV u32 result_at(u32 part, u32 v, u32 from) { return (part * (VALUE_WIDTH / 4) + v) * 33 + from; }
 
 DEV uint4 load_or_zero(const u16* from, bool inside) {
     return inside ? *reinterpret_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
@@ -38,10 +45,10 @@ DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
     return scale.undo;
 }
 
-// Iterator over the KV-cache blocks of a warp's splits, one block ahead. At the end, ids are PADDING.
+// Iterator over the KV-cache blocks of a warp's parts of splits, one block ahead. At the end, ids are PADDING.
 struct Walk {
     struct Cursor {
-        u32 split, block;
+        u32 split, part, block;
     };
     const u32* table;  // the token's row
     u32 first, end;    // columns that the token sees
@@ -52,20 +59,22 @@ struct Walk {
 
     DEV Cursor settle(Cursor at) const {
         while (at.split < splits.count && at.block >= min(first + (at.split + 1) * splits.blocks, end)) {
-            at.split += walkers;
-            at.block = first + at.split * splits.blocks + here.warp();
+            at.part += WARPS;
+            if (ROUNDS == 1 || at.part >= PARTS) at.part = here.warp(), at.split += walkers;
+            at.block = first + at.split * splits.blocks + at.part;
         }
         return at;
     }
     DEV u32 id_of(Cursor at) const { return at.split < splits.count ? table[at.block] : PADDING; }
     DEV void begin(u32 walker) {
-        now = settle({walker, first + walker * splits.blocks + here.warp()});
-        next = settle({now.split, now.block + WARPS});
+        now = settle({walker, here.warp(), first + walker * splits.blocks + here.warp()});
+        next = settle({now.split, now.part, now.block + PARTS});
         id = id_of(now), next_id = id_of(next);
     }
+    DEV bool is_in(u32 split, u32 part) const { return now.split == split && (ROUNDS == 1 || now.part == part); }
     DEV void step() { now = next, id = next_id; }
     DEV void look_ahead() {
-        next = settle({next.split, next.block + WARPS});
+        next = settle({next.split, next.part, next.block + PARTS});
         next_id = id_of(next);
     }
 };
@@ -145,10 +154,10 @@ struct KeysAndValues {
 
 // Shared memory of a thread block.
 struct Scratch {
-    float* rows;               // to rotate a head of each warp and a new key, then each warp's results
+    float* rows;               // to rotate each query and a new key, then each part's results
     uint4 *high, *low;         // parts of the queries
     float* undo;               // of each query: brings a score back to its scale
-    float2* found;             // of each warp: the rows' maxima and sums
+    float2* found;             // of each part: the rows' maxima and sums
     uint4 *new_key, *new_value;
 };
 
@@ -190,9 +199,9 @@ struct Scores {
     }
 };
 
-// A warp's part of a split: of row g the maximum of the logits and, relative to it, the sums of the exponentials and of the
+// A part of a split: of row g the maximum of the logits and, relative to it, the sums of the exponentials and of the
 // weighted values.
-struct WarpSums {
+struct PartSums {
     float max, sum, acc[VALUE_WIDTH / 64][8][4];
 
     // Adds the logits of a block and gives their exponentials as an operand of products. Returns what scales the values before.
@@ -228,20 +237,20 @@ struct WarpSums {
             }
         }
     }
-    DEV void store(const Scratch& scratch, bool bad) {
+    DEV void store(const Scratch& scratch, u32 part, bool bad) {
         u32 g = here.lane() / 4, t = here.lane() % 4;
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
-        if (t == 0) scratch.found[here.warp() * ROWS + g] = make_float2(max, bad ? BAD_SUM : sum);
+        if (t == 0) scratch.found[part * ROWS + g] = make_float2(max, bad ? BAD_SUM : sum);
 #pragma unroll
         for (u32 v = 0; v < VALUE_WIDTH / 4; v++) {
             float(&own)[4] = acc[v / 16][v % 8];
-            scratch.rows[result_at(here.warp(), v, here.lane())] = own[v / 8 % 2] + own[v / 8 % 2 + 2];
+            scratch.rows[result_at(part, v, here.lane())] = own[v / 8 % 2] + own[v / 8 % 2 + 2];
         }
     }
 };
 
-// Row r of a split, joined over the warps.
+// Row r of a split, joined over the parts.
 struct SplitRow {
     float max, sum;
     bool bad;
@@ -249,27 +258,27 @@ struct SplitRow {
 
     DEV void join(const Scratch& scratch, u32 r) {
         u32 d = here.lane() * 4;
-        float2 of[WARPS];
-        float factors[WARPS];
+        float2 of[PARTS];
+        float factors[PARTS];
         max = minus_infinity(), sum = 0.0f, bad = false, column = {};
 #pragma unroll
-        for (u32 w = 0; w < WARPS; w++) of[w] = scratch.found[w * ROWS + r];
+        for (u32 n = 0; n < PARTS; n++) of[n] = scratch.found[n * ROWS + r];
 #pragma unroll
-        for (u32 w = 0; w < WARPS; w++) max = fmaxf(max, of[w].x), bad |= of[w].y == BAD_SUM;
+        for (u32 n = 0; n < PARTS; n++) max = fmaxf(max, of[n].x), bad |= of[n].y == BAD_SUM;
 #pragma unroll
-        for (u32 w = 0; w < WARPS; w++) {
-            // A warp without keys has nothing; a sum of NaN alone has no maximum and stays; 1 / ONE is exact.
-            factors[w] = of[w].y == 0.0f ? 0.0f : (of[w].x == max ? 1.0f : exp2_approx(of[w].x - max)) / ONE;
-            sum = fmaf(of[w].y, factors[w], sum);
+        for (u32 n = 0; n < PARTS; n++) {
+            // A part without keys has nothing; a sum of NaN alone has no maximum and stays; 1 / ONE is exact.
+            factors[n] = of[n].y == 0.0f ? 0.0f : (of[n].x == max ? 1.0f : exp2_approx(of[n].x - max)) / ONE;
+            sum = fmaf(of[n].y, factors[n], sum);
         }
         if (d >= VALUE_WIDTH) return;
-        // Which thread of a warp has column d, and in which register.
+        // Which thread has column d, and in which register.
         u32 v = d / 64 * 16 + d / 8 % 2 * 8 + d % 8, from = r * 4 + d / 16 % 4;
 #pragma unroll
-        for (u32 w = 0; w < WARPS; w++) {
+        for (u32 n = 0; n < PARTS; n++) {
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                column.at[i] = fmaf(factors[w], scratch.rows[result_at(w, v + i, from)], column.at[i]);
+                column.at[i] = fmaf(factors[n], scratch.rows[result_at(n, v + i, from)], column.at[i]);
             }
         }
     }
@@ -296,51 +305,60 @@ struct TokenSplits {
     const Scratch& scratch;
     const Partials& partials;
     const Results& results;
-    float sink;
+    const float (&sink_logits)[ROUNDS];
     u32* flag;
 
     // Goes through them, from the first keys and values on, which are under way in `block`. `insert(position)` may change the block
     // that begins there, and `after()` fill `block` again after the last one.
     template <class Insert, class After>
     DEV void take(Walk& walk, KeysAndValues& block, Insert insert, After after) const {
-        bool live = here.warp() < unit.live;
         for (u32 split = walker; split < count; split += p.walkers) {
-            bool bad = false;
-            WarpSums sums = {minus_infinity(), 0.0f, {}};
-            while (walk.now.split == split) {
-                u32 position = walk.now.block * KV_BLOCK;
-                insert(position);
-                bad |= is_bad(walk);
-                Scores scores = {};
-                scores.multiply(block, scratch);
-                walk.step();
-                block.load_keys(cache, walk);
-                walk.look_ahead();
-                float logits[4];
-                float top = scores.make_logits(p, context, position, scratch.undo[here.lane() / 4], logits);
-                u32 weights[4];
-                float factor = sums.add_logits(logits, top, weights);
-                sums.add_values(block, weights, factor);
-                block.load_values(cache, walk);
+#pragma unroll 1
+            for (u32 part = here.warp(); part < PARTS; part += WARPS) {
+                bool bad = false;
+                PartSums sums = {minus_infinity(), 0.0f, {}};
+                while (walk.is_in(split, part)) {
+                    u32 position = walk.now.block * KV_BLOCK;
+                    insert(position);
+                    bad |= is_bad(walk);
+                    Scores scores = {};
+                    scores.multiply(block, scratch);
+                    walk.step();
+                    block.load_keys(cache, walk);
+                    walk.look_ahead();
+                    float logits[4];
+                    float top = scores.make_logits(p, context, position, scratch.undo[here.lane() / 4], logits);
+                    u32 weights[4];
+                    float factor = sums.add_logits(logits, top, weights);
+                    sums.add_values(block, weights, factor);
+                    block.load_values(cache, walk);
+                }
+                if (split + p.walkers >= count && part + WARPS >= PARTS) after();
+                sums.store(scratch, part, bad);
             }
-            if (split + p.walkers >= count) after();
-            // Every warp joins one row of all.
-            sums.store(scratch, bad);
             barrier();
-            if (live) {
+#pragma unroll
+            for (u32 i = 0; i < ROUNDS; i++) {
+                u32 r = here.warp() + i * WARPS;
+                if (r >= unit.live) break;
                 SplitRow row;
-                row.join(scratch, here.warp());
-                if (count == 1) row.write_result(p, results, token, unit.head_first + here.warp(), sink);
-                else row.write_partial(partials, partial_of(p, unit_index, here.warp(), split), p.value_stride);
+                row.join(scratch, r);
+                if (count == 1) row.write_result(p, results, token, unit.head_first + r, sink_logits[i]);
+                else row.write_partial(partials, partial_of(p, unit_index, r, split), p.value_stride);
             }
             barrier();
         }
         // The next token's partial results are written after a barrier that the warps which join these come to as well.
-        if (p.walkers == 1 && count > 1 && live) join();
+        if (p.walkers == 1 && count > 1) join();
     }
-    // Joins all splits, each warp those of a row.
+    // Joins all splits of the warp's rows.
     DEV void join() const {
-        combine(p, partials, unit_index, here.warp(), count, sink, results, token, unit.head_first + here.warp());
+#pragma unroll
+        for (u32 i = 0; i < ROUNDS; i++) {
+            u32 r = here.warp() + i * WARPS;
+            if (r >= unit.live) break;
+            combine(p, partials, unit_index, r, count, sink_logits[i], results, token, unit.head_first + r);
+        }
     }
     // Whether the id of the walk's block is out of range.
     DEV bool is_bad(const Walk& walk) const {

@@ -42,11 +42,11 @@ struct RowSquares {
 };
 
 // Normalises and rotates heads, four elements for each lane, as `qkv_write` does; lanes meet once for all heads. `scratches`:
-// 128 floats of the warp's shared memory for each. `means`: the mean squares of their rows.
+// 128 floats of shared memory for each. `means`: the mean squares of their rows.
 template <u32 HEADS>
 DEV void norm_and_rotate(
     Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&rotations)[ROTATIONS], const KvWriteParams& p, u32 width,
-    float2 means, float* const (&scratches)[HEADS]
+    const float (&means)[HEADS], float* const (&scratches)[HEADS]
 ) {
     if (p.normed) {
         float squares[HEADS] = {};
@@ -61,7 +61,7 @@ DEV void norm_and_rotate(
 #pragma unroll
         for (u32 h = 0; h < HEADS; h++) {
             float mean = squares[h] / (float)width;
-            if (ALL_OPTIONS && p.normed == NORMED_BY_ROW) mean = h == 0 ? means.x : means.y;
+            if (ALL_OPTIONS && p.normed == NORMED_BY_ROW) mean = means[h];
             float factor = 1.0f / sqrtf(mean + p.eps);
             for (u32 i = 0; i < 4; i++) v[h].at[i] = v[h].at[i] * factor * weights[h].at[i];
         }

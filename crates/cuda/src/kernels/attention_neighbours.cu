@@ -61,7 +61,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
     const Partials partials = {vectors, stats};
     const Results results = {out, exact, int8, bf16};
     const bool live = here.warp() < unit.live;
-    const float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
+    const float sink[ROUNDS] = {live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity()};
     // Scratch of token `i` of a group, in one of two places for results.
     auto scratch_of = [&](u32 i, u32 turn) {
         u32 query = i * ROWS * QUERY_ROW / 8;
@@ -120,7 +120,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
             for (u32 i = group.count; i-- > 0;) {
                 const Scratch scratch = scratch_of(i, turn);
                 const Context context = {last.slot, group.position(i), last.first, group.position(i)};
-                WarpSums sums = {minus_infinity(), 0.0f, {}};
+                PartSums sums = {minus_infinity(), 0.0f, {}};
                 if (mine) {
                     // Of a value that a token does not see, infinities are not 0 times their weight either.
                     if (context.last - begin + 1 < KV_BLOCK) block.forget_values(context.last - begin + 1);
@@ -138,7 +138,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
                     sums.add_values(block, weights, factor);
                     if (i == 0) block.load_values(cache, walk);
                 }
-                sums.store(scratch, bad);
+                sums.store(scratch, here.warp(), bad);
                 // Then the other place may be written: its results were joined before.
                 barrier();
                 if (live) {
@@ -152,7 +152,7 @@ KERNEL_BOUNDED(attention_neighbours, THREADS, 1)(
         barrier();
 #pragma unroll 1
         for (u32 i = 0; i < group.count && live; i++)
-            combine(p, partials, unit_index(i), here.warp(), splits.count, sink, results, first + i, unit.head_first + here.warp());
+            combine(p, partials, unit_index(i), here.warp(), splits.count, sink[0], results, first + i, unit.head_first + here.warp());
     }
 }
 #endif
