@@ -70,6 +70,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "product.h",
         "latent_write.gpu",
         "qkv_write.gpu",
+        "quad.h",
         "quantise.h",
         "reduce.h",
         "rope.h",

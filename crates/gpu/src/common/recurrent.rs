@@ -2,9 +2,10 @@
 
 use super::grid::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use super::kv::limit;
+use super::{RowAlignment, aligned};
 use crate::{Access, Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation};
+use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation};
 
 /// Threads of a block.
 const BLOCK: u32 = 128;
@@ -96,6 +97,9 @@ shared_struct! {
         grouped: u32,
         // The bound of a gate's logarithm; 0: none.
         bound: f32,
+        // States allow accesses of the values of a thread at once.
+        aligned: u32,
+        padding: u32,
     }
 }
 
@@ -123,6 +127,8 @@ pub(crate) fn delta_rule(device: &Device, call: DeltaRule) -> Result<()> {
             DecayKind::Softplus => 0.0,
             DecayKind::Bounded(bound) => bound,
         },
+        aligned: aligned(DELTA_TILE, [RowAlignment::of_mut(&state)]),
+        padding: 0,
     };
     let blocks = heads.values.saturating_mul(heads.width.div_ceil(VALUES));
     let grid = [count(OP, "heads", blocks, MOST_BLOCKS)?, count(OP, "runs", runs.count, MOST_BLOCKS_Y)?, 1];

@@ -2,9 +2,10 @@
 
 use super::grid::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use super::kv::limit;
+use super::{RowAlignment, aligned};
 use crate::{Access, Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{Operation, SCAN_STATES, SCAN_VALUES, SelectiveScan};
+use gristmill_kernels::ops::{Operation, SCAN_STATES, SCAN_TILE, SCAN_VALUES, SelectiveScan};
 
 /// Threads of a block, as in the kernel.
 const BLOCK: u32 = 128;
@@ -40,7 +41,8 @@ shared_struct! {
         groups: u32,
         rows: u32,
         slots: u32,
-        padding: u32,
+        // States allow accesses of the values of a thread at once.
+        aligned: u32,
     }
 }
 
@@ -61,7 +63,7 @@ pub(crate) fn selective_scan(device: &Device, call: SelectiveScan) -> Result<()>
         groups: limit(heads.groups),
         rows: limit(xbc.rows()),
         slots: limit(state.rows()),
-        padding: 0,
+        aligned: aligned(SCAN_TILE, [RowAlignment::of_mut(&state)]),
     };
     let grid = [params.values / SCAN_VALUES as u32, count(OP, "runs", runs.count, MOST_BLOCKS_Y)?, 1];
     let [a, d, dt_bias] = [a, d, dt_bias].map(|vector| Arg::buffer(vector, Access::Read));
