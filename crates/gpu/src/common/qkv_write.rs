@@ -11,8 +11,11 @@ use gristmill_kernels::kv::KvSpec;
 use gristmill_kernels::ops::{Fused, Operation, QkNorms, QkvWrite, RopeStyle};
 use gristmill_kernels::tensor::Buffer;
 
-/// Warps of a block, each with a head.
+/// Warps of a block, each with a head at a time.
 const WARPS: usize = 4;
+/// Blocks that a multiprocessor has room for. Where there are more, a warp has several heads, because sines and cosines are most
+/// of the work.
+const RESIDENT: usize = 16;
 /// The widest head that a warp normalises, as [`norm`] has it: the sums are then the same.
 const MAX_NORMED: usize = norm::WARP_WIDTH;
 /// Heads that are normalised, as bits.
@@ -31,10 +34,13 @@ shared_struct! {
         interleaved: u32,
         // Floats of shared memory of a warp.
         scratch: u32,
+        // Heads of a warp.
+        rounds: u32,
         normed: u32,
         aligned: u32,
         eps: f32,
         magnitude: f32,
+        padding: u32,
     }
 }
 
@@ -66,6 +72,9 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     // A value that is not normalised is not kept.
     let values = v_norm.map_or(0, |_| spec.value_width);
     let scratch = spec.key_width.max(values).next_multiple_of(4);
+    let groups = (*heads + 2 * spec.heads).div_ceil(WARPS);
+    let filling = RESIDENT * device.gpu().properties().multiprocessors.max(1) as usize;
+    let rounds = (tokens.saturating_mul(groups) / filling).clamp(1, groups);
     let params = QkvWriteParams {
         write: WriteParams::new(cache, placement, stride, stride),
         stride: stride as u64,
@@ -73,10 +82,12 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
         pairs: limit(rotary.frequencies.len()),
         interleaved: (rotary.style == RopeStyle::Interleaved).into(),
         scratch: limit(scratch),
+        rounds: limit(rounds),
         normed: u32::from(norms.is_some()) * NORMS_KEYS | u32::from(v_norm.is_some()) * NORMS_VALUES,
         aligned: aligned(spec.key_width, [RowAlignment::of_mut(qkv)]) * u32::from(values.is_multiple_of(4)),
         eps: norms.map_or(0.0, |norms| norms.eps),
         magnitude: rotary.magnitude,
+        padding: 0,
     };
     let data: &mut GpuKv = cache.storage_mut(QkvWrite::NAME)?;
     data.written = device.epoch();
@@ -88,10 +99,11 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     let flag = device.flag();
     let params = Arg::params(&params);
     let kernel = Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] };
-    let grid = [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1];
+    let grid = [limit(tokens), limit(groups.div_ceil(rounds)), 1];
     let args =
         [qkv, q_norm, k_norm, v_norm, angles, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
-    let shared = limit(WARPS * scratch * size_of::<f32>());
+    // Each warp's head, and a rotation for each pair.
+    let shared = limit((WARPS * scratch + 2 * rotary.frequencies.len()) * size_of::<f32>());
     device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * WARPS as u32, &args) })?;
     Ok(Fused::Yes)
 }

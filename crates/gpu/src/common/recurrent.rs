@@ -5,7 +5,9 @@ use super::kv::limit;
 use super::{RowAlignment, aligned};
 use crate::{Access, Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation};
+use gristmill_kernels::ops::{
+    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaRule, HeadMap, Operation,
+};
 
 /// Threads of a block.
 const BLOCK: u32 = 128;
