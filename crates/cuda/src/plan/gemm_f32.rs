@@ -25,6 +25,8 @@ pub(crate) struct GemmF32Plan {
 
 const FEW: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_few", rows: 8, outputs: 4, threads: 256, shares: 1 };
 const MANY: GemmF32Plan = GemmF32Plan { entry: "gemm_f32", rows: 32, outputs: 32, threads: 128, shares: 8 };
+/// The same in tiles whose lanes have four times as many sums, if there is one for each multiprocessor.
+const LARGE: GemmF32Plan = GemmF32Plan { entry: "gemm_f32_large", rows: 64, outputs: 64, threads: 128, shares: 1 };
 
 /// Every unit of a plan.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
@@ -42,7 +44,10 @@ impl GemmF32Plan {
         }
         let thresholds = card.thresholds();
         let [few, many] = thresholds.f32_rows;
-        let kernels = [(many, MANY), (few, FEW)];
+        // Rows of so many tiles, as far as outputs fill whole ones.
+        let tiles = card.multiprocessors.div_ceil((shape.outputs / LARGE.outputs as usize).max(1));
+        let large = if shape.outputs < LARGE.outputs as usize { usize::MAX } else { tiles * LARGE.rows as usize };
+        let kernels = [(large.max(many), LARGE), (many, MANY), (few, FEW)];
         let serves = |(fewest, kernel): &(usize, Self)| {
             shape.problem.rows >= *fewest && shape.outputs.div_ceil(kernel.outputs as usize) <= GRID_Y
         };

@@ -88,6 +88,8 @@ pub fn shapes(suite: &Suite) {
                 // A router's product: enough rows for kernels that few do not pay for, and rows that are longer than a
                 // block of few rows takes at once.
                 product(300, 45, 4 * sizes.between(1, 70));
+                // As many outputs as a router of many experts.
+                product(sizes.between(257, 310), sizes.between(64, 140), 4 * sizes.between(1, 40));
                 product(sizes.between(5, 20), 9, 1024 + 4 * sizes.between(1, 70));
             }
             for &tokens in TOKENS {
