@@ -45,12 +45,15 @@ fn folder(target: Target) -> PathBuf {
 
 /// Builds a target.
 pub(super) fn build(release: &Release, target: Target) -> Result<Built, String> {
+    if !has_library(target) && !unpacked().join("bin/rustc").is_file() {
+        super::run("scripts/cross.sh", &["unpack"])?;
+    }
     let environment = environment(release, target)?;
     let environment: Vec<(&str, &str)> =
         environment.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let zig = target.zig();
     let common = ["--release", "--locked", "--target", &zig];
-    let standard: &[&str] = if has_library(target) { &[] } else { &["-Zbuild-std=std,panic_unwind"] };
+    let standard: &[&str] = if is_library_built(target) { &["-Zbuild-std=std,panic_unwind"] } else { &[] };
     let program =
         [&["auditable", "zigbuild"], &common[..], &["-p", "gristmill", "--bin", "gristmill"], standard].concat();
     run_with(&environment, "cargo", &program)?;
@@ -77,14 +80,11 @@ pub(super) fn environment(release: &Release, target: Target) -> Result<Vec<(Stri
     ];
     if !has_library(target) {
         // `scripts/cross.sh unpack` has unpacked a compiler with the library for Arm, and with its source.
-        let compiler = root().join("target/unpacked/root/usr");
-        if !compiler.join("bin/rustc").is_file() {
-            super::run("scripts/cross.sh", &["unpack"])?;
-        }
+        let compiler = unpacked();
         environment.push(("RUSTC".to_owned(), compiler.join("bin/rustc").display().to_string()));
         let libraries = compiler.join("lib/x86_64-linux-gnu");
         environment.push(("LD_LIBRARY_PATH".to_owned(), libraries.display().to_string()));
-        if !compiler.join("lib/rustlib").join(target.triple).is_dir() {
+        if is_library_built(target) {
             environment.push(("RUSTC_BOOTSTRAP".to_owned(), "1".to_owned()));
         }
     }
@@ -130,7 +130,17 @@ fn registry() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the compiler has the standard library of the target.
+/// The folder of the compiler for targets whose standard library the installed compiler lacks.
+fn unpacked() -> PathBuf {
+    root().join("target/unpacked/root/usr")
+}
+
+/// Whether no compiler has the standard library of the target, so that it is compiled from source.
+fn is_library_built(target: Target) -> bool {
+    !has_library(target) && !unpacked().join("lib/rustlib").join(target.triple).is_dir()
+}
+
+/// Whether the installed compiler has the standard library of the target.
 fn has_library(target: Target) -> bool {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();

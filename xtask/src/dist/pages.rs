@@ -23,9 +23,11 @@ pub(super) fn documents() -> Vec<Item> {
 
 /// The manual page and the completions, with paths below `share`. A program of another platform has the same.
 pub(super) fn generated(built: &[Built], share: &str) -> Result<Vec<Item>, String> {
-    let host = built.iter().find(|built| built.runs_here());
-    let program =
-        host.map(Built::program).ok_or("no target of this machine was built, which writes the manual page")?;
+    let program = match built.iter().find(|built| built.runs_here()) {
+        Some(host) => host.program(),
+        // Targets of other machines alone: the program of development writes the same.
+        None => crate::build("bin", "gristmill")?,
+    };
     let mut items = vec![Item::text(format!("{share}/man/man1/gristmill.1"), output(&program, &["man"])?)];
     for (shell, path) in SHELLS {
         items.push(Item::text(format!("{share}/{path}"), output(&program, &["completions", shell])?));
