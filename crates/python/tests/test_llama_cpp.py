@@ -124,8 +124,8 @@ def test_arguments_that_are_not_supported_are_refused_by_name(llama):
     for arguments in ({"mirostat_mode": 2}, {"suffix": "x"}, {"typical_p": 0.5}, {"tfs_z": 0.5}):
         with pytest.raises(UnsupportedError, match=f"^{next(iter(arguments))}"):
             llama("The", **arguments)
-    with pytest.raises(UnsupportedError, match="save_state"):
-        llama.save_state()
+    with pytest.raises(UnsupportedError, match="_ctx"):
+        llama._ctx
     with pytest.raises(ValueError, match="nonsense"):
         llama("The", nonsense=1)
     with pytest.raises(TypeError, match="nonsense"):
@@ -143,6 +143,30 @@ def test_options_that_are_honoured():
         assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
         usage = llama("one two three one two three one two", max_tokens=20, temperature=0)["usage"]
         assert usage["gristmill"]["choices"][0]["draft"] == "lookup"
+
+
+def test_states(llama):
+    tokens = llama.tokenize(b"Once upon a time", special=True)
+    llama.reset()
+    llama.eval(tokens)
+    llama.set_seed(7)
+    state = llama.save_state()
+
+    def three():
+        return [llama.sample(temp=2.0, top_k=0, top_p=1.0, min_p=0.0) for _ in range(3)]
+
+    first = three()
+    llama.reset()
+    llama.eval(llama.tokenize(b"Once there was", special=True))
+    llama.load_state(state)
+    assert llama.n_tokens == len(tokens) and list(llama.input_ids) == tokens
+    assert three() == first
+    # The next logits follow the restored tokens.
+    llama.eval(llama.tokenize(b",", add_bos=False))
+    restored = llama.scores[-1].copy()
+    llama.reset()
+    llama.eval(tokens + llama.tokenize(b",", add_bos=False))
+    assert abs(llama.scores[-1] - restored).max() < 1e-3
 
 
 def test_libraries_that_import_llama_cpp():

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import UnsupportedError
 from . import llama_grammar, llama_speculative
-from .llama import LLAMA_DEFAULT_SEED, Llama
+from .llama import LLAMA_DEFAULT_SEED, Llama, LlamaState
 from .llama_grammar import LlamaGrammar
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Llama",
     "LlamaGrammar",
     "LlamaRAMCache",
+    "LlamaState",
     "LogitsProcessorList",
     "MinTokensLogitsProcessor",
     "StoppingCriteriaList",

@@ -75,6 +75,15 @@ def refuse_others(arguments: dict[str, Any]) -> None:
             raise UnsupportedError(f"{name}: {value!r} is not supported; leave it out ({remedy})")
 
 
+class LlamaState:
+    """What :meth:`Llama.save_state` keeps: tokens, their logits, and the source of seeds."""
+
+    def __init__(self, tokens: list[int], scores: list[Any], seeds: Any) -> None:
+        self.tokens = tokens
+        self.scores = scores
+        self.seeds = seeds
+
+
 class Llama:
     """A model with the calls of llama-cpp-python. Options of :class:`gristmill.LLM` are keywords too, such as ``device``.
 
@@ -223,7 +232,7 @@ class Llama:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("save_state", "load_state", "ctx", "_ctx", "_model", "_init_sampler"):
+        if name in ("ctx", "_ctx", "_model", "_init_sampler"):
             raise _MissingError(f"{name}: gristmill.llama_cpp.Llama has no contexts of llama.cpp; use eval, scores and reset")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -268,6 +277,19 @@ class Llama:
         """Reads tokens after those it has read, and keeps their logits in :attr:`scores`."""
         if len(tokens) > 0:
             self._scores.append(self._forward(tokens, True))
+
+    def save_state(self) -> LlamaState:
+        """The tokens that :meth:`eval` has read, their logits, and the source of seeds. The KV cache is not copied."""
+        return LlamaState(list(self._tokens), list(self._scores), self._seeds.getstate())
+
+    def load_state(self, state: LlamaState) -> None:
+        """Continues where a state was saved. Tokens that differ from those that are read now are read again."""
+        same = _shared(self._tokens, state.tokens)
+        self._cut(same)
+        if rest := state.tokens[same:]:
+            self._forward(rest, False)
+        self._scores = list(state.scores)
+        self._seeds.setstate(state.seeds)
 
     def sample(
         self,
@@ -355,7 +377,7 @@ class Llama:
     ) -> Iterator[int]:
         import numpy
 
-        shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(self._tokens, tokens[:-1]))))
+        shared = _shared(self._tokens, tokens[:-1])
         self._cut(shared)
         chooser, prompt, rest = numpy.random.default_rng(seed & (2**64 - 1)), len(tokens), tokens[shared:]
         while len(self._tokens) + len(rest) <= self.n_ctx():
@@ -581,6 +603,11 @@ def _check_request(arguments: dict[str, Any]) -> None:
         elif name not in _FIXED:
             raise UnsupportedError(f"{name}: there is no such argument; leave it out")
     refuse_others(arguments)
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """The length of the common start."""
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b))))
 
 
 def _device(layers: int, main: int) -> str:
