@@ -1,6 +1,7 @@
 """The calls of llama-cpp-python."""
 
 import itertools
+import pathlib
 import sys
 
 import pytest
@@ -167,6 +168,21 @@ def test_states(llama):
     llama.reset()
     llama.eval(tokens + llama.tokenize(b",", add_bos=False))
     assert abs(llama.scores[-1] - restored).max() < 1e-3
+
+
+def test_a_state_of_fixed_size_is_cut():
+    golden = pathlib.Path(__file__).parents[2] / "conformance/golden/falcon-h1-q8_0.gguf"
+    with llama_cpp.Llama(str(golden), n_ctx=64, n_threads=2) as llama:
+        tokens = llama.tokenize(b"The quick brown fox")
+        llama.eval(tokens)
+        state, expected = llama.save_state(), llama.scores[-1].copy()
+        llama.reset()
+        llama.eval([*tokens[:-1], 5, 6])
+        llama.load_state(state)
+        assert llama.n_tokens == len(tokens) and abs(llama.scores[-1] - expected).max() == 0
+        none = llama_cpp.LogitsProcessorList()
+        after = list(itertools.islice(llama.generate(tokens, temp=0, logits_processor=none), 3))
+        assert after == list(itertools.islice(llama.generate(tokens, temp=0), 3))
 
 
 def test_libraries_that_import_llama_cpp():

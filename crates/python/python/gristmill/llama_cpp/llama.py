@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .. import _calls
-from ..errors import UnsupportedError
+from ..errors import GristmillError, UnsupportedError
 from ..llm import LLM
 from . import _sampling
 from .llama_grammar import LlamaGrammar
@@ -328,8 +328,14 @@ class Llama:
         return logits
 
     def _cut(self, length: int) -> None:
-        if self._session is not None:
-            self._session.truncate(length)
+        if self._session is not None and length < len(self._tokens):
+            try:
+                self._session.truncate(length)
+            except GristmillError:
+                # Layers whose state has a fixed size keep that of few lengths.
+                self._session.truncate(0)
+                if length:
+                    self._session.forward(self._tokens[:length], False)
         del self._tokens[length:]
         self._scores = [self.scores[:length]] if self._scores and length else []
 
