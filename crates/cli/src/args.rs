@@ -1,10 +1,12 @@
 //! Arguments that several subcommands share.
 
+use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
+use gristmill_cuda::ahead;
 use gristmill_engine::check_sampling;
 use gristmill_engine::{
     Backend, ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
@@ -60,6 +62,10 @@ pub(crate) struct DeviceArgs {
     /// means the CPU. With --device cuda or --gpu-memory: the most host memory for experts.
     #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Device")]
     pub(crate) cpu_memory: Option<u64>,
+    /// A folder of CUDA kernels that `gristmill kernels` has written [default: share/gristmill/kernels next to the program or
+    /// next to its folder, if it exists].
+    #[arg(long, value_name = "FOLDER", value_parser = folder, help_heading = "Device")]
+    pub(crate) kernels: Option<PathBuf>,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
@@ -127,6 +133,26 @@ impl From<KvFormat> for KvArg {
 }
 
 impl DeviceArgs {
+    /// A device that is open.
+    pub(crate) fn on(backend: Arc<Backend>, kv: KvArg, precision: PrecisionArg, deterministic: bool) -> Self {
+        let (threads, cpu_level, gpu_memory, cpu_memory, kernels, draft_model) = Default::default();
+        DeviceArgs {
+            threads,
+            device: "auto".to_owned(),
+            kv,
+            precision,
+            cpu_level,
+            deterministic,
+            experts_on: ExpertPlacement::Device,
+            gpu_memory,
+            cpu_memory,
+            kernels,
+            prediction_heads: false,
+            draft_model,
+            shared: Some(backend),
+        }
+    }
+
     /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
         threads(self.threads, default_threads(self.device().unwrap_or(&self.device), self.experts_on))
@@ -151,6 +177,14 @@ impl DeviceArgs {
         Self { experts_on: ExpertPlacement::Device, ..self.clone() }
     }
 
+    /// Folders of kernels that were compiled ahead.
+    fn kernels(&self) -> Vec<PathBuf> {
+        match &self.kernels {
+            Some(folder) => vec![folder.clone()],
+            None => env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default(),
+        }
+    }
+
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
         Ok(LoadOptions {
@@ -163,9 +197,16 @@ impl DeviceArgs {
             cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
+            kernels: self.kernels(),
             ..LoadOptions::default()
         })
     }
+}
+
+/// Reads the path of a folder that exists.
+fn folder(path: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(path);
+    if path.is_dir() { Ok(path) } else { Err("there is no such folder; write it with gristmill kernels".to_owned()) }
 }
 
 /// Reads the name of a level that this CPU has.

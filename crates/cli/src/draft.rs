@@ -15,7 +15,7 @@ const OF_HEADS: usize = 3;
 const OF_OTHERS: usize = 4;
 
 /// Speculative decoding.
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub(crate) struct DraftArgs {
     /// Where draft tokens come from, which the model checks in one pass: its prediction heads (mtp), an earlier
     /// occurrence of the last tokens (lookup), or nowhere (off). The text stays the same [default: run and chat use

@@ -10,7 +10,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Use a model", &["run", "chat", "serve", "embed"]),
     ("Get a model", &["fit", "pull", "models", "rm", "convert", "quantize"]),
     ("Look into a model", &["inspect", "tokenize", "experts", "perplexity", "bench", "replay"]),
-    ("Set up", &["doctor", "config", "completions", "man"]),
+    ("Set up", &["doctor", "kernels", "config", "completions", "man"]),
 ];
 
 /// Columns of the list of commands, and those before what a command does.

@@ -30,6 +30,7 @@ mod image;
 mod input;
 mod inspect;
 mod interrupt;
+mod kernels;
 mod kind;
 pub mod library;
 mod load;
@@ -88,6 +89,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Experts(experts::ExpertsArgs),
     Doctor(doctor::DoctorArgs),
+    Kernels(kernels::KernelsArgs),
     Pull(hub::pull::PullArgs),
     Fit(fit::FitArgs),
     #[command(aliases = ["list", "ls"])]
@@ -176,6 +178,7 @@ fn execute(command: Option<Command>) -> Result<(), Failure> {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Experts(args)) => experts::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Kernels(args)) => kernels::run(&args),
         Some(Command::Pull(args)) => hub::pull::run(&args),
         Some(Command::Fit(args)) => fit::run(&args),
         Some(Command::Models(args)) => hub::models::run(&args),

@@ -189,6 +189,18 @@ fn with_heads(file: GgufFile, device: &DeviceArgs, log: &Verbosity) -> Result<(G
     Ok((with_heads_of(&file, &heads).map_err(about)?, DeviceArgs { prediction_heads: true, ..device.clone() }))
 }
 
+/// Loads a model with its vision tower as [`load_alongside`] and [`with_usual_batch`] do, onto the open device of the arguments.
+pub(crate) fn on_shared(
+    file: GgufFile,
+    projector: Option<Projector>,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<Arc<Model>, Failure> {
+    let (placed, projector) = place(&file, projector, device, limits, log)?;
+    load(file, projector, placed, device, log, &OtherModels::default())
+}
+
 /// The same on a device that is open.
 pub(crate) fn on_backend(
     source: Source,
@@ -342,6 +354,9 @@ fn make_ready(model: &Model, limits: &Limits, log: &Verbosity) -> Result<(), Fai
     ready?;
     if kernels > 0 {
         log.detail(format_args!("kernels: {kernels} compiled in {:.2} s", start.elapsed().as_secs_f64()));
+    }
+    if let Some(report) = model.backend().code_report() {
+        log.detail(format_args!("kernels: {report}"));
     }
     Ok(())
 }

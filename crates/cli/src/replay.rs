@@ -171,6 +171,7 @@ impl ReplayArgs {
             experts_on: conditions.experts_on,
             gpu_memory: None,
             cpu_memory: None,
+            kernels: None,
             prediction_heads: false,
             draft_model: None,
             shared: None,

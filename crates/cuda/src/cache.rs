@@ -81,9 +81,14 @@ impl Cache {
         (Sha256::digest(code).as_slice() == hash).then(|| code.to_vec())
     }
 
+    /// Writes it.
+    pub(crate) fn write(&self, name: &str, code: &[u8]) -> io::Result<()> {
+        write(&self.folder.join(name), code)
+    }
+
     /// Keeps it. A failure costs time alone, at the next start: it is told by [`Self::notice`].
     pub(crate) fn keep(&self, name: &str, code: &[u8]) {
-        if let Err(error) = write(&self.folder.join(name), code) {
+        if let Err(error) = self.write(name, code) {
             let folder = self.folder.display();
             let trouble =
                 format!("compiled kernels cannot be kept in {folder}: {error}; they are compiled at each start");

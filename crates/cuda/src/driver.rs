@@ -28,9 +28,7 @@ mod pieces;
 mod staging;
 mod tiles;
 
-use super::cache::Cache;
-use super::jit::Compiler;
-use super::nvrtc::Nvrtc;
+use super::machine_code::{MachineCode, Origin};
 use context::{Context, check, error};
 use copy_stream::CopyStreams;
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
@@ -46,6 +44,7 @@ use staging::{Landings, Uploads};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -61,9 +60,7 @@ const MOST_ARGUMENTS: usize = 24;
 /// [`gristmill_gpu::Device`] checks its addresses and launches.
 pub(crate) struct Driver {
     properties: Properties,
-    compiler: Compiler,
-    /// The folder of the machine code cache, if the system has one.
-    cache: Option<Cache>,
+    code: MachineCode,
     shared: Arc<Context>,
     /// Compiled units and their kernels; loaded modules are never unloaded.
     modules: RwLock<HashMap<Unit, Module>>,
@@ -206,11 +203,12 @@ impl Driver {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Opens a device by index.
+    /// Opens a device by index, with folders of kernels that were compiled ahead.
     ///
     /// # Errors
-    /// [`Error::Device`] if there is no driver, no such device or no NVRTC, or if the driver or device is too old.
-    pub(crate) fn open(number: u32) -> Result<Arc<Self>> {
+    /// [`Error::Device`] if there is no driver, no such device, neither NVRTC nor a kernel that was compiled ahead, or if the
+    /// driver or device is too old.
+    pub(crate) fn open(number: u32, ahead: &[PathBuf]) -> Result<Arc<Self>> {
         let (device, properties) = find(number)?;
         let (id, architecture) = (properties.id, properties.architecture);
         if architecture < OLDEST_CAPABILITY {
@@ -220,8 +218,7 @@ impl Driver {
                 format!("{} has compute capability {major}.{minor}; 7.5 is needed; use the CPU", properties.name);
             return Err(error(id, "the device is too old", reason));
         }
-        let nvrtc = Nvrtc::open().map_err(|reason| error(id, "compiling kernels", reason))?;
-        let compiler = Compiler::new(nvrtc, architecture);
+        let code = MachineCode::new(architecture, ahead).map_err(|reason| error(id, "compiling kernels", reason))?;
         let shared = Arc::new(Context::new(id, device)?);
         let uploads = Mutex::new(Uploads::new(&shared)?);
         let landings = Arc::default();
@@ -230,8 +227,7 @@ impl Driver {
         let free_at_open = free_memory(id)?;
         Ok(Arc::new(Self {
             properties,
-            compiler,
-            cache: Cache::of_user(),
+            code,
             shared,
             modules,
             functions,
@@ -250,14 +246,25 @@ impl Driver {
             return Ok(module);
         }
         let id = self.properties.id;
-        let cubin = self.compiler.cubin(unit, self.cache.as_ref());
-        let cubin = cubin.map_err(|reason| error(id, &unit.to_string(), reason))?;
+        let failed = |reason| error(id, &unit.to_string(), reason);
+        let (cubin, origin) = self.code.of(unit).map_err(failed)?;
+        let module = match (self.load(unit, &cubin), origin) {
+            (Err(refused), Origin::Ahead) => {
+                tracing::warn!("kernels that were compiled ahead cannot be used: {refused}; they are compiled now");
+                self.load(unit, &self.code.compile_instead(unit).map_err(failed)?)?
+            }
+            (loaded, _) => loaded?,
+        };
+        let mut modules = self.modules.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(*modules.entry(unit.clone()).or_insert(module))
+    }
+
+    fn load(&self, unit: &Unit, cubin: &[u8]) -> Result<Module> {
         self.shared.enter()?;
         let mut module = ptr::null_mut();
         // SAFETY: the machine code is NVRTC's or has its hash; the module is never unloaded.
-        check(id, &unit.to_string(), unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) })?;
-        let mut modules = self.modules.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(*modules.entry(unit.clone()).or_insert(Module(module)))
+        let code = unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) };
+        check(self.properties.id, &unit.to_string(), code).map(|()| Module(module))
     }
 
     fn function(&self, kernel: &Kernel) -> Result<Function> {
@@ -445,17 +452,15 @@ impl Gpu for Driver {
 
     fn is_compiled(&self, unit: &Unit) -> bool {
         let is_loaded = self.modules.read().unwrap_or_else(PoisonError::into_inner).contains_key(unit);
-        is_loaded || self.cache.as_ref().is_some_and(|cache| self.compiler.is_cached(unit, cache))
+        is_loaded || self.code.has(unit)
     }
 
     fn notice(&self) -> Option<String> {
-        match &self.cache {
-            Some(cache) => cache.notice(),
-            None => Some(
-                "compiled kernels cannot be kept, as there is no home folder; they are compiled at each start"
-                    .to_owned(),
-            ),
-        }
+        self.code.notice()
+    }
+
+    fn code_report(&self) -> Option<String> {
+        Some(self.code.report())
     }
 
     fn host_link(&self) -> Option<&dyn HostLink> {

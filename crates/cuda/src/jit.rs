@@ -9,18 +9,9 @@
 //! CUDA.
 
 use super::SOURCES;
-use super::cache::Cache;
 use super::nvrtc::Nvrtc;
 use gristmill_gpu::{Unit, source};
 use sha2::{Digest, Sha256};
-
-/// Compiles kernels for one architecture.
-#[derive(Debug)]
-pub(crate) struct Compiler {
-    nvrtc: Nvrtc,
-    /// The architecture in NVRTC's terms: `sm_90a`.
-    architecture: String,
-}
 
 /// NVRTC's name of a compute capability (90 for 9.0). From 9.0 on an architecture has features of its own, which the
 /// kernels may use.
@@ -28,72 +19,48 @@ pub(crate) fn architecture(capability: u32) -> String {
     format!("sm_{capability}{}", if capability >= 90 { "a" } else { "" })
 }
 
-impl Compiler {
-    /// A compiler for a compute capability.
-    pub(crate) fn new(nvrtc: Nvrtc, capability: u32) -> Self {
-        Self { nvrtc, architecture: architecture(capability) }
+/// What NVRTC compiles for one unit.
+#[derive(Debug)]
+pub(crate) struct Input {
+    file: &'static str,
+    /// The source with its inclusions.
+    source: String,
+    options: Vec<String>,
+}
+
+impl Input {
+    /// The input for a unit and an architecture in NVRTC's terms (`sm_90a`).
+    pub(crate) fn new(unit: &Unit, architecture: &str) -> Result<Self, String> {
+        Self::with(unit, architecture, &[], &[])
     }
 
-    /// The machine code of a unit and the compiler's log, or why there is none.
-    pub(crate) fn compile(&self, unit: &Unit) -> Result<(Vec<u8>, String), String> {
-        let (source, options) = self.input(unit)?;
-        self.nvrtc.compile(&source, unit.file, &options)
+    /// The same of a source that may include the backend's files, with options beside those that all have.
+    pub(crate) fn other(unit: &Unit, architecture: &str, content: &str, further: &[&str]) -> Result<Self, String> {
+        Self::with(unit, architecture, &[(unit.file, content)], further)
     }
 
-    /// The machine code of a unit, from the cache or compiled.
-    pub(crate) fn cubin(&self, unit: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
-        let Some(cache) = cache else { return self.compile(unit).map(|(code, _log)| code) };
-        let (source, options) = self.input(unit)?;
-        let name = self.name(&source, &options);
-        if let Some(code) = cache.get(&name) {
-            return Ok(code);
-        }
-        let (code, _log) = self.nvrtc.compile(&source, unit.file, &options)?;
-        cache.keep(&name, &code);
-        Ok(code)
-    }
-
-    /// The same as [`Compiler::compile`] of a source that may include the backend's files, with options beside those that
-    /// all have.
-    pub(crate) fn compile_other(
-        &self,
-        unit: &Unit,
-        content: &str,
-        further: &[&str],
-    ) -> Result<(Vec<u8>, String), String> {
-        let (source, mut options) = self.input_with(unit, &[(unit.file, content)])?;
-        options.extend(further.iter().map(|&option| option.to_owned()));
-        self.nvrtc.compile(&source, unit.file, &options)
-    }
-
-    /// The input of NVRTC: the source with its inclusions, and options.
-    fn input(&self, unit: &Unit) -> Result<(String, Vec<String>), String> {
-        self.input_with(unit, &[])
-    }
-
-    fn input_with(&self, unit: &Unit, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+    fn with(unit: &Unit, architecture: &str, instead: &[(&str, &str)], further: &[&str]) -> Result<Self, String> {
         let missing = || format!("there is no source {}, or none that it includes", unit.file);
         let source = source::expand(unit, SOURCES, instead).ok_or_else(missing)?;
-        let mut options = vec![
-            format!("--gpu-architecture={}", self.architecture),
-            "--std=c++17".to_owned(),
-            "-default-device".to_owned(),
-        ];
-        options.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
-        Ok((source, options))
+        let common = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "-default-device".into()];
+        let defines = unit.defines.iter().map(|(name, value)| format!("-D{name}={value}"));
+        let further = further.iter().map(|&option| option.to_owned());
+        let options = common.into_iter().chain(defines).chain(further).collect();
+        Ok(Self { file: unit.file, source, options })
     }
 
-    /// Whether the cache has the machine code of a unit.
-    pub(crate) fn is_cached(&self, unit: &Unit, cache: &Cache) -> bool {
-        self.input(unit).is_ok_and(|(source, options)| cache.has(&self.name(&source, &options)))
+    /// The machine code and the compiler's log, or why there is none.
+    pub(crate) fn compile(&self, nvrtc: &Nvrtc) -> Result<(Vec<u8>, String), String> {
+        nvrtc.compile(&self.source, self.file, &self.options)
     }
 
-    fn name(&self, source: &str, options: &[String]) -> String {
-        name(source, options, self.nvrtc.version())
+    /// The name of the machine code that this version of NVRTC makes of it.
+    pub(crate) fn name(&self, compiler: (i32, i32)) -> String {
+        name(&self.source, &self.options, compiler)
     }
 }
 
-/// The cache's name of the machine code of a source. It depends on the compiler, its options, and the code of the source,
+/// The name of the machine code of a source. It depends on the compiler, its options, and the code of the source,
 /// so that a kernel that is the same in another version of gristmill is found.
 fn name(source: &str, options: &[String], compiler: (i32, i32)) -> String {
     let mut hash = Sha256::new();

@@ -37,6 +37,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod ahead;
 mod attention;
 mod backend;
 pub mod cache;
@@ -51,6 +52,7 @@ mod gemm_sum;
 mod gemv;
 mod host_experts;
 mod jit;
+mod machine_code;
 mod matmul;
 mod norm_matmul;
 pub mod nvrtc;

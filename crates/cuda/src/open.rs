@@ -1,5 +1,6 @@
 //! A device of NVIDIA, opened once and shared by backends.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::driver::Driver;
@@ -33,7 +34,16 @@ impl CudaDevice {
     /// [`Error::Device`](gristmill_kernels::Error::Device): there is no driver or device, it is too old, or there is no
     /// NVRTC.
     pub fn open(number: u32) -> Result<Self> {
-        Driver::open(number).map(|driver| Self { driver })
+        Self::open_with(number, &[])
+    }
+
+    /// The same with folders of kernels that were compiled [`ahead`](crate::ahead). If a folder has kernels of the device's
+    /// architecture, NVRTC may be missing.
+    ///
+    /// # Errors
+    /// As of [`Self::open`].
+    pub fn open_with(number: u32, ahead: &[PathBuf]) -> Result<Self> {
+        Driver::open(number, ahead).map(|driver| Self { driver })
     }
 
     /// A backend over the device. Several backends of one device share its stream and its compiled kernels.

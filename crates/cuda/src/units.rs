@@ -1,6 +1,6 @@
 //! The units that the backend may compile, for tools that compile all of them.
 
-use super::jit::{self, Compiler};
+use super::jit::{self, Input};
 use super::nvrtc::Nvrtc;
 use super::{attention, experts, gather_rows, gemm_sum, norm_matmul, plan};
 pub use gristmill_gpu::Unit;
@@ -41,8 +41,8 @@ pub fn all() -> Vec<Unit> {
 /// # Errors
 /// Why not, for people: there is no NVRTC, or it refused the source.
 pub fn compile(unit: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
-    let compiler = Compiler::new(Nvrtc::open()?, capability);
-    let (_, log) = compiler.compile_other(unit, content, &["--ptxas-options=-v"])?;
+    let input = Input::other(unit, &architecture(capability), content, &["--ptxas-options=-v"])?;
+    let (_, log) = input.compile(&Nvrtc::open()?)?;
     Ok(usages(&log))
 }
 

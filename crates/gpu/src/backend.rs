@@ -177,6 +177,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         self.gpu().gpu().notice()
     }
 
+    fn code_report(&self) -> Option<String> {
+        self.gpu().gpu().code_report()
+    }
+
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         GpuAct::alloc(self.gpu().gpu(), precision, V::ROUNDS_ACTIVATIONS, rows, cols)
     }

@@ -129,6 +129,10 @@ pub trait Gpu: Debug + Send + Sync {
     fn notice(&self) -> Option<String> {
         None
     }
+    /// Where the machine code of kernels came from so far, for people; `None` if the device does not count.
+    fn code_report(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The link of a device.

@@ -7,7 +7,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::Graph;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 /// Compilations at a time: each takes some 100 MB of memory.
@@ -20,9 +20,9 @@ pub fn make_ready(
     work: &mut dyn FnMut(Arc<dyn Gpu>) -> Result<()>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let dry_run = Arc::new(DryRun { gpu: Arc::clone(gpu), units: Mutex::default() });
+    let dry_run = Arc::new(DryRun::over(gpu));
     work(dry_run.clone())?;
-    let units: Vec<Unit> = dry_run.units().iter().cloned().collect();
+    let units: Vec<Unit> = dry_run.units().into_iter().collect();
     prepare_all(gpu.as_ref(), &units, progress)
 }
 
@@ -73,20 +73,37 @@ pub fn parallel_map<T: Sync, R: Send>(
 
 /// A device that collects the units of launches, and runs nothing. Its memory has addresses and no bytes.
 #[derive(Debug)]
-struct DryRun {
-    gpu: Arc<dyn Gpu>,
+pub struct DryRun {
+    properties: Properties,
+    /// The device that will run the launches, if it is here.
+    gpu: Option<Arc<dyn Gpu>>,
     units: Mutex<BTreeSet<Unit>>,
 }
 
 impl DryRun {
-    fn units(&self) -> std::sync::MutexGuard<'_, BTreeSet<Unit>> {
+    /// Over a device that is here.
+    fn over(gpu: &Arc<dyn Gpu>) -> Self {
+        Self { properties: gpu.properties().clone(), gpu: Some(gpu.clone()), units: Mutex::default() }
+    }
+
+    /// For a device that is not here. All of its memory is free.
+    pub fn absent(properties: Properties) -> Self {
+        Self { properties, gpu: None, units: Mutex::default() }
+    }
+
+    /// The units that were launched or prepared so far.
+    pub fn units(&self) -> BTreeSet<Unit> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Unit>> {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Gpu for DryRun {
     fn properties(&self) -> &Properties {
-        self.gpu.properties()
+        &self.properties
     }
 
     /// The work has buffers of the device that it will run on, which are neither read nor written.
@@ -95,11 +112,11 @@ impl Gpu for DryRun {
     }
 
     fn free_memory(&self) -> Result<u64> {
-        self.gpu.free_memory()
+        self.gpu.as_ref().map_or(Ok(self.properties.memory), |gpu| gpu.free_memory())
     }
 
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
-        match bytes as u64 <= self.properties().memory {
+        match bytes as u64 <= self.properties.memory {
             // Any address but null, which stands for an absent buffer; aligned as promised.
             true => Ok(256),
             false => Err(Error::OutOfMemory { what, bytes }),
@@ -130,7 +147,7 @@ impl Gpu for DryRun {
     }
 
     fn launch(&self, launch: &Launch) -> Result<()> {
-        self.units().insert(launch.kernel.unit());
+        self.lock().insert(launch.kernel.unit());
         Ok(())
     }
 
@@ -143,7 +160,7 @@ impl Gpu for DryRun {
     }
 
     fn prepare(&self, unit: &Unit) -> Result<()> {
-        self.units().insert(unit.clone());
+        self.lock().insert(unit.clone());
         Ok(())
     }
 

@@ -115,6 +115,11 @@ impl Backend {
         self.kernels.notice()
     }
 
+    /// For the user: how many kernels were kept on disk, compiled ahead, or compiled now. `None` if nothing is compiled.
+    pub fn code_report(&self) -> Option<String> {
+        self.kernels.code_report()
+    }
+
     /// A zeroed buffer. `what` names it in an out-of-memory error.
     pub fn alloc<T: Element>(&self, len: usize, what: &'static str) -> Result<Buffer<T>> {
         match self.kernels.heap() {

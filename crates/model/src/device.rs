@@ -97,7 +97,7 @@ fn cannot_place(device: &str, what: &str) -> Error {
 
 /// A CUDA device, with a CPU for experts that are elsewhere.
 fn cuda(number: u32, options: &LoadOptions) -> Result<Arc<Backend>> {
-    let device = CudaDevice::open(number)?;
+    let device = CudaDevice::open_with(number, &options.kernels)?;
     if let Some(bytes) = options.gpu_memory {
         device.limit_memory(bytes);
     }

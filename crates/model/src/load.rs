@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use gristmill_kernels::act::Precision;
@@ -112,6 +113,8 @@ pub struct LoadOptions {
     pub prediction_heads: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,
+    /// Folders of kernels that were compiled ahead for CUDA devices (`gristmill_cuda::ahead`).
+    pub kernels: Vec<PathBuf>,
     /// Called before the first and after each tensor, on the loading thread. [`ControlFlow::Break`] cancels loading with
     /// [`Error::Cancelled`](crate::Error::Cancelled), and frees what was loaded.
     pub progress: Option<Box<dyn FnMut(Progress) -> ControlFlow<()> + Send>>,
@@ -130,6 +133,7 @@ impl Default for LoadOptions {
             cpu_memory: None,
             prediction_heads: false,
             check_memory: true,
+            kernels: Vec::new(),
             progress: None,
         }
     }
@@ -138,7 +142,7 @@ impl Default for LoadOptions {
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, threads, level, precision, deterministic, experts, .. } = self;
-        let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, progress, .. } = self;
+        let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, kernels, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
@@ -150,6 +154,7 @@ impl fmt::Debug for LoadOptions {
             .field("cpu_memory", cpu_memory)
             .field("prediction_heads", prediction_heads)
             .field("check_memory", check_memory)
+            .field("kernels", kernels)
             .field("progress", &progress.is_some())
             .finish()
     }

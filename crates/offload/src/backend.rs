@@ -114,6 +114,7 @@ impl<V: OffloadVendor> Kernels for OffloadBackend<V> {
         fn deterministic() -> bool;
         fn is_asynchronous() -> bool;
         fn synchronize() -> Result<()>;
+        fn code_report() -> Option<String>;
         fn free_memory() -> Result<Option<u64>>;
         fn rates() -> Result<Option<Rates>>;
         fn batch_bucket(rows: usize) -> usize;

@@ -146,6 +146,47 @@ fn the_kernel_cache() {
     ended.success();
 }
 
+/// A package of kernels is written without a driver, and used instead of NVRTC.
+#[test]
+fn kernels_compiled_ahead() {
+    let (home, folder) = (home("ahead"), FOLDER.join("kernels ahead"));
+    let _ = fs::remove_dir_all(&folder);
+    let kernels = folder.to_str().unwrap();
+    let compile = |modes: &str| on(modes, &home, &["kernels", "-m", "MODEL", "--arch", "sm_90,8.0", "-o", kernels]);
+    let written = compile("no-device").success();
+    assert!(written.contains("sm_90a: ") && written.contains("sm_80: ") && written.contains(", 0 were in the folder"));
+    // Nothing has to be compiled again.
+    assert!(compile("refuses").success().contains("sm_90a: 0 kernels compiled"));
+    refused(&on("", &home, &["kernels", "-m", "MODEL", "-o", "/dev/null/kernels"]), &["/dev/null/kernels", "sm_75"]);
+
+    let run = |libraries: &Path, modes: &str| {
+        let words =
+            ["run", "-v", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", "cuda", "--kernels", kernels, "hello"];
+        with(libraries, modes, NO_HOME, &words)
+    };
+    let ahead = run(&LIBRARIES, "refuses");
+    let used = ahead.err.lines().find(|line| line.starts_with("kernels: 0 of the cache, ")).expect(&ahead.err);
+    assert!(used.contains("compiled ahead (") && used.ends_with(", 0 compiled now"), "{used}");
+    ahead.success();
+    run(&DRIVER_ALONE, "").success();
+    // The driver refuses them, and then those that are compiled instead.
+    let refused_code = run(&LIBRARIES, "new-code");
+    assert!(refused_code.err.contains("compiled ahead cannot be used"), "{}", refused_code.err);
+    refused(&refused_code, &["driver may be older than NVRTC"]);
+    // Kernels of another source have other names.
+    let of_device = folder.join("sm_90a-nvrtc13.2");
+    let files: Vec<PathBuf> = fs::read_dir(&of_device).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > 5);
+    for file in files {
+        fs::rename(&file, file.with_extension("other")).unwrap();
+    }
+    refused(&run(&LIBRARIES, "refuses"), &["the test says no"]);
+    refused(&run(&DRIVER_ALONE, ""), &["not compiled ahead", "sm_90a-nvrtc13.2", "NVRTC, was not found"]);
+    let compiled = run(&LIBRARIES, "");
+    assert!(compiled.err.contains("kernels: 0 of the cache, 0 compiled ahead ("), "{}", compiled.err);
+    compiled.success();
+}
+
 #[test]
 fn the_doctor_finds_wrong_results() {
     let report = FOLDER.join("stub.md");

@@ -251,6 +251,10 @@ macro_rules! operations {
             fn notice(&self) -> Option<String> {
                 None
             }
+            /// See [`Backend::code_report`].
+            fn code_report(&self) -> Option<String> {
+                None
+            }
             /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
             fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
             /// The representations of activations that a product may read.

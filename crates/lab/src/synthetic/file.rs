@@ -1,9 +1,11 @@
 //! A synthetic model by its name, and its file.
 
-use std::path::Path;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gristmill_convert::quantize::Mix;
-use gristmill_files::gguf::{GgufFile, GgufWriter};
+use gristmill_files::gguf::{GgufFile, GgufWriter, TensorSource};
 
 use super::error::SyntheticError;
 use super::folder::{self, Codes};
@@ -97,6 +99,17 @@ impl Synthetic {
         Ok(self.plan()?.1.preview())
     }
 
+    /// A model that can be loaded onto a device that computes nothing: all weights are zeros, which are made when they are
+    /// read.
+    ///
+    /// # Errors
+    /// If no format fits a tensor.
+    pub fn without_data(&self) -> Result<GgufFile, SyntheticError> {
+        let (_, file) = self.plan()?;
+        let bytes = file.preview().tensors().iter().map(|tensor| tensor.bytes as usize).collect();
+        Ok(file.with_source(Arc::new(Zeros(bytes))))
+    }
+
     /// The tensors in file order, and the file without its tensor data.
     pub(super) fn plan(&self) -> Result<(Vec<TensorPlan>, GgufWriter), SyntheticError> {
         let tensors = self.model.tensors(&self.mix)?;
@@ -134,4 +147,30 @@ impl Synthetic {
         file.file_bytes() == plan.file_bytes()
             && file.metadata().required::<&str>(RECIPE_KEY).is_ok_and(|r| r == self.recipe())
     }
+}
+
+/// Tensors of zeros, by their bytes.
+#[derive(Debug)]
+struct Zeros(Vec<usize>);
+
+impl TensorSource for Zeros {
+    fn mapped(&self, _tensor: usize) -> Option<&[u8]> {
+        None
+    }
+
+    fn make(&self, tensor: usize) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
+        Ok(vec![0; self.0.get(tensor).copied().unwrap_or_default()])
+    }
+
+    fn done(&self, _tensor: usize) {}
+
+    fn paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.0.iter().map(|&bytes| bytes as u64).sum()
+    }
+
+    fn sample(&self, _take: &mut dyn FnMut(&[u8])) {}
 }

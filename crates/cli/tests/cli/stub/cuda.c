@@ -28,7 +28,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     *value = attribute == 75 ? (has("old-device") ? 6 : 9) /* capability, major */
         : attribute == 76 ? (has("old-device") ? 1 : 0)    /* minor */
-        : attribute == 16 ? 4                              /* multiprocessors */
+        : attribute == 16 ? 132                            /* multiprocessors */
         : attribute == 97 ? 232448                         /* shared memory of a block */
         : 0;
     return 0;
