@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::build::Built;
 use super::product::Release;
-use super::{archive, container, deb, formula, install, rpm, sbom, source, wheel};
+use super::{archive, container, deb, formula, install, kernels, rpm, sbom, source, wheel};
 
 /// What an artifact is made of.
 pub(super) struct Inputs<'a> {
@@ -22,20 +22,31 @@ pub(super) struct Artifact {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) make: fn(&Inputs) -> Result<(), String>,
+    /// Whether it is made unless artifacts are named.
+    pub(super) is_default: bool,
+}
+
+const fn artifact(name: &'static str, about: &'static str, make: fn(&Inputs) -> Result<(), String>) -> Artifact {
+    Artifact { name, about, make, is_default: true }
 }
 
 /// In order: the sums and what names them follow the files.
-pub(super) const ARTIFACTS: [Artifact; 12] = [
-    Artifact { name: "source", about: "the sources of the commit, .tar.gz", make: source::make },
-    Artifact { name: "archive", about: "the program with its manual, .tar.gz or .zip", make: archive::programs },
-    Artifact { name: "library", about: "libgristmill with its header, .tar.gz or .zip", make: archive::libraries },
-    Artifact { name: "deb", about: "a package for Debian and Ubuntu", make: deb::make },
-    Artifact { name: "rpm", about: "a package for Fedora, RHEL and openSUSE", make: rpm::make },
-    Artifact { name: "wheel", about: "a Python package, if the sources have one", make: wheel::make },
-    Artifact { name: "container", about: "a Containerfile with its context, .tar.gz", make: container::make },
-    Artifact { name: "sbom", about: "dependencies with licences, CycloneDX", make: sbom::make },
-    Artifact { name: "sums", about: "SHA256SUMS of all files above", make: super::sums::make },
-    Artifact { name: "install", about: "a script that fetches, verifies and installs an archive", make: install::make },
-    Artifact { name: "homebrew", about: "a formula", make: formula::homebrew },
-    Artifact { name: "windows", about: "manifests of winget and Scoop", make: formula::windows },
+pub(super) const ARTIFACTS: [Artifact; 13] = [
+    artifact("source", "the sources of the commit, .tar.gz", source::make),
+    artifact("archive", "the program with its manual, .tar.gz or .zip", archive::programs),
+    artifact("library", "libgristmill with its header, .tar.gz or .zip", archive::libraries),
+    artifact("deb", "a package for Debian and Ubuntu", deb::make),
+    artifact("rpm", "a package for Fedora, RHEL and openSUSE", rpm::make),
+    artifact("wheel", "a Python package, if the sources have one", wheel::make),
+    // It compiles for most of an hour.
+    Artifact {
+        is_default: false,
+        ..artifact("kernels", "CUDA kernels of common models, compiled ahead, .tar.gz and .deb", kernels::make)
+    },
+    artifact("container", "a Containerfile with its context, .tar.gz", container::make),
+    artifact("sbom", "dependencies with licences, CycloneDX", sbom::make),
+    artifact("sums", "SHA256SUMS of all files above", super::sums::make),
+    artifact("install", "a script that fetches, verifies and installs an archive", install::make),
+    artifact("homebrew", "a formula", formula::homebrew),
+    artifact("windows", "manifests of winget and Scoop", formula::windows),
 ];

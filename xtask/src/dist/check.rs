@@ -1,5 +1,5 @@
 //! `dist check`: each Linux artifact is installed on a bare root of Debian, which has no compiler, and runs README's first
-//! command there. `dist reproduce`: a second clone in another folder makes the same bytes.
+//! command there.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ use super::install::SCRIPT;
 use super::product::{NAME, Release};
 use super::sums::{self, SUMS};
 use super::targets::{GLIBC, System, TARGETS, Target};
-use super::{Wanted, make, run, sh_in};
+use super::{run, sh_in};
 use crate::root;
 
 /// The distribution of the bare root.
@@ -221,36 +221,4 @@ pub(super) fn newest_glibc(text: &str) -> Option<(u32, u32)> {
 fn number(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.').map(str::parse::<u32>);
     Some((parts.next()?.ok()?, parts.next()?.ok()?))
-}
-
-/// Builds the artifacts of this machine in a second clone, and compares all bytes.
-pub(super) fn reproduce(release: &Release, out: &Path) -> Result<(), String> {
-    let target = TARGETS.into_iter().find(|&target| Built::new(target).runs_here());
-    let target = target.ok_or("dist reproduce: this machine is none of the targets")?;
-    make(&Wanted { targets: vec![target.triple], only: Vec::new(), packages_only: false })?;
-    // The length of its path differs, too.
-    let clone = env::temp_dir().join("gristmill-second-clone");
-    let _ = fs::remove_dir_all(&clone);
-    let clone_name = clone.display().to_string();
-    run("git", &["clone", "--quiet", &root().display().to_string(), &clone_name])?;
-    let tools = clone.join("target");
-    fs::create_dir_all(&tools).map_err(|error| format!("{}: {error}", tools.display()))?;
-    run("ln", &["-s", &super::tools::folder().display().to_string(), &tools.join("tools").display().to_string()])?;
-    sh_in(&clone, &format!("cargo xtask dist --target {}", target.triple))?;
-    let second = sums::all(&clone.join("target/dist").join(&release.version))?;
-    let first = sums::all(out)?;
-    let differing = differing(&first, &second);
-    fs::remove_dir_all(&clone).map_err(|error| format!("{clone_name}: {error}"))?;
-    match &differing[..] {
-        [] => {
-            println!("{} files have the same bytes in both folders", second.len());
-            Ok(())
-        }
-        names => Err(format!("{}: differ between {} and {clone_name}", names.join(", "), root().display())),
-    }
-}
-
-/// Files of the second list that the first has with other sums, or lacks.
-pub(super) fn differing(first: &[(String, String)], second: &[(String, String)]) -> Vec<String> {
-    second.iter().filter(|file| !first.contains(file)).map(|(name, _)| name.clone()).collect()
 }

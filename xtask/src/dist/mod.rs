@@ -8,8 +8,10 @@ mod container;
 mod deb;
 mod formula;
 mod install;
+mod kernels;
 mod pages;
 mod product;
+mod reproduce;
 mod rpm;
 mod sbom;
 mod source;
@@ -42,7 +44,7 @@ struct Wanted<'a> {
     packages_only: bool,
 }
 
-/// `dist [--target TRIPLE]... [--only ARTIFACT]... [--no-build]`, `dist list` and `dist check`.
+/// `dist [--target TRIPLE]... [--only ARTIFACT]... [--no-build]`, `dist list`, `dist check` and `dist reproduce [--no-build]`.
 pub(crate) fn dist(words: &[&str]) -> Result<(), String> {
     match words {
         ["list"] => {
@@ -51,7 +53,7 @@ pub(crate) fn dist(words: &[&str]) -> Result<(), String> {
             Ok(())
         }
         ["check"] => check::check(&Release::current()?, &out()?),
-        ["reproduce"] => check::reproduce(&Release::current()?, &out()?),
+        ["reproduce", words @ ..] => reproduce::reproduce(&wanted(words)?),
         words => make(&wanted(words)?),
     }
 }
@@ -77,6 +79,11 @@ fn wanted<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
 }
 
 fn make(wanted: &Wanted) -> Result<(), String> {
+    make_in(wanted, &out()?, &root().join("target/dist/stage"))
+}
+
+/// Makes the artifacts in a folder, with another for files in between.
+fn make_in(wanted: &Wanted, out: &Path, stage: &Path) -> Result<(), String> {
     let release = Release::current()?;
     let targets: Vec<Target> = match &wanted.targets[..] {
         [] => TARGETS.into_iter().filter(|target| target.is_default).collect(),
@@ -89,17 +96,16 @@ fn make(wanted: &Wanted) -> Result<(), String> {
     });
     let built = built.collect::<Result<Vec<Built>, String>>()?;
     built.iter().try_for_each(check_size)?;
-    let (out, stage) = (out()?, root().join("target/dist/stage"));
-    fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-    let inputs = Inputs { release: &release, built: &built, out: &out, stage: &stage };
+    fs::create_dir_all(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let inputs = Inputs { release: &release, built: &built, out, stage };
     for artifact in &ARTIFACTS {
-        if wanted.only.is_empty() || wanted.only.contains(&artifact.name) {
+        if (wanted.only.is_empty() && artifact.is_default) || wanted.only.contains(&artifact.name) {
             println!("{}: {}", artifact.name, artifact.about);
             (artifact.make)(&inputs)?;
         }
     }
     println!("{}:", out.display());
-    sums::all(&out)?.into_iter().for_each(|(name, sum)| println!("  {sum}  {name}"));
+    sums::all(out)?.into_iter().for_each(|(name, sum)| println!("  {sum}  {name}"));
     built.iter().for_each(|built| println!("{}: {}", built.target.triple, built.target.proof));
     Ok(())
 }

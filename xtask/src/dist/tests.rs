@@ -8,8 +8,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::artifacts::{ARTIFACTS, Inputs};
-use super::check::{differing, newest_glibc};
+use super::check::newest_glibc;
 use super::product::Release;
+use super::reproduce::differing;
 use super::targets::{System, TARGETS};
 use super::tree::Item;
 use super::{archive, formula, install, sums, tree, wanted};

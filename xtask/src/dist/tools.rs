@@ -10,6 +10,8 @@ use crate::root;
 
 /// Packages of PyPI: a linker with the libraries of every glibc, its cargo command, and the builder of wheels.
 const PYTHON: [&str; 3] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1", "maturin==1.16.0"];
+/// NVRTC, only for kernels that are compiled ahead. Drivers for CUDA 12 and 13 load what version 12 compiles.
+const NVRTC: &str = "nvidia-cuda-nvrtc-cu12==12.9.86";
 /// Commands, and the packages and versions of crates.io.
 const RUST: [(&str, &str, &str); 2] =
     [("cargo-auditable", "cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "cargo-cyclonedx", "0.5.9")];
@@ -21,6 +23,11 @@ pub(super) fn folder() -> PathBuf {
     root().join("target/tools")
 }
 
+/// The virtual environment of Python's packages.
+pub(super) fn python() -> PathBuf {
+    folder().join("python")
+}
+
 /// The path of commands, with the tools first.
 pub(super) fn path() -> String {
     let [rust, python] = ["bin", "python/bin"].map(|name| folder().join(name).display().to_string());
@@ -29,7 +36,7 @@ pub(super) fn path() -> String {
 
 /// Installs what is missing.
 pub(super) fn install() -> Result<(), String> {
-    let python = folder().join("python");
+    let python = python();
     if !python.join("bin/cargo-zigbuild").is_file() {
         run("python3", &["-m", "venv", &python.display().to_string()])?;
         let pip = python.join("bin/pip").display().to_string();
@@ -52,6 +59,12 @@ pub(super) fn install() -> Result<(), String> {
     }
     run("apt-get", &["update", "-qq"])?;
     run("apt-get", &[&["install", "-y", "-qq", "--no-install-recommends"], &missing[..]].concat())
+}
+
+/// Installs NVRTC if it is missing.
+pub(super) fn install_nvrtc() -> Result<(), String> {
+    let pip = python().join("bin/pip").display().to_string();
+    run(&pip, &["install", "--quiet", "--disable-pip-version-check", NVRTC])
 }
 
 fn is_there(command: &str) -> bool {
