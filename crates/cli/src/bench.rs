@@ -141,11 +141,11 @@ pub(crate) struct BenchArgs {
     /// Remove each file that the suite wrote after its model is measured.
     #[arg(long, requires = "suite")]
     discard: bool,
-    /// Measure the vision tower of the model with an image of this size instead. A synthetic model has a tower in the
+    /// Measure the vision tower of the model with --batch images of this size instead. A synthetic model has a tower in the
     /// shapes of Qwen 3.5's, and only this tower is written.
     #[arg(
         long, value_name = "WIDTHxHEIGHT", value_parser = image::size,
-        conflicts_with_all = ["batch_sweep", "beside", "requests", "routing", "profile", "mtp_accept", "quantize"]
+        conflicts_with_all = ["batch_sweep", "beside", "requests", "routing", "mtp_accept", "quantize"]
     )]
     image: Option<Size>,
     #[command(flatten)]

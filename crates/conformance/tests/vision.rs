@@ -9,7 +9,7 @@ use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::{ConvertOptions, open_folder, open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::model::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_engine::model::{Batch, Encoder, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_engine::serde_json;
 use gristmill_engine::vision::{Detail, ImageSpan, Patches, Picture, Piece, Prepared, Size};
 use gristmill_engine::{Engine, Pictures, Piece as Generated, Request, SamplingOptions};
@@ -178,16 +178,58 @@ fn logits_are_those_of_transformers() {
     }
 }
 
-/// On the CPU the rows of a picture, and what follows it, have the same bits in any company.
+/// On the CPU the rows of a picture, and what follows it, have the same bits in any company: in a batch, and in a pass of the
+/// tower.
 #[test]
 fn company_changes_no_bit() {
     for golden in goldens() {
-        let mut runner = golden.runner(Cpu::backend(Level::best(), 2).unwrap(), Precision::Fast);
-        let alone: Vec<f32> = golden.prompts.iter().flat_map(|prompt| read(&mut runner, prompt, usize::MAX)).collect();
-        assert_eq!(alone, together(&mut runner, &golden.prompts), "{}", golden.name);
-        let in_parts: Vec<f32> = golden.prompts.iter().flat_map(|prompt| read(&mut runner, prompt, 1)).collect();
+        let runner = || golden.runner(Cpu::backend(Level::best(), 2).unwrap(), Precision::Fast);
+        let mut with_kept = runner();
+        let alone: Vec<f32> =
+            golden.prompts.iter().flat_map(|prompt| read(&mut with_kept, prompt, usize::MAX)).collect();
+        assert_eq!(alone, together(&mut with_kept, &golden.prompts), "{}", golden.name);
+        let in_parts: Vec<f32> = golden.prompts.iter().flat_map(|prompt| read(&mut with_kept, prompt, 1)).collect();
         assert_eq!(alone, in_parts, "{}", golden.name);
+        assert_eq!(alone, together(&mut runner(), &golden.prompts), "{}, in one pass of the tower", golden.name);
     }
+}
+
+/// The pictures of several prompts are computed in one pass of the tower, whose last part gives the rows of all, if the memory
+/// of the largest picture has room for them.
+#[test]
+fn small_pictures_share_a_pass() {
+    let mut joint = 0;
+    for golden in goldens() {
+        let model = golden.model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Fast);
+        let layers = model.tower().unwrap().spec().layers;
+        let mut runner = runner(model.clone());
+        let waiting: Vec<_> = golden.prompts.iter().map(|prompt| (&prompt.spans[..], 0..prompt.tokens.len())).collect();
+        let images: BTreeSet<_> =
+            golden.prompts.iter().flat_map(|prompt| &prompt.spans).map(|span| span.image.hash).collect();
+        let has_all = |runner: &Runner| waiting.iter().all(|(spans, positions)| runner.has_images(spans, positions));
+        let mut parts = 0;
+        let mut encoded = BTreeSet::new();
+        while !has_all(&runner) {
+            runner.encode_images(&waiting, 1).unwrap();
+            encoded.insert(runner.encoded_tiles());
+            parts += 1;
+        }
+        assert_eq!(encoded.last(), Some(&images.len()), "{}", golden.name);
+        if encoded.len() == 2 {
+            assert!(parts >= layers && parts <= layers + 3, "{}: {parts} parts of {layers} layers", golden.name);
+            joint += 1;
+        }
+
+        let spans = golden.prompts.iter().flat_map(|prompt| &prompt.spans);
+        let tiles: Vec<(&Prepared, usize)> = spans.map(|span| (&*span.image, span.tile)).collect();
+        let mut encoder = Encoder::new(model.tower().unwrap().clone());
+        let together = encoder.encode(&tiles).unwrap();
+        for (tile, rows) in tiles.iter().zip(&together) {
+            assert_eq!(encoder.encode(&[*tile]).unwrap(), [&rows[..]], "{}", golden.name);
+        }
+    }
+    println!("{joint} towers have room for all pictures");
+    assert!(joint >= 8);
 }
 
 #[test]

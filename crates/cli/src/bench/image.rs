@@ -3,11 +3,12 @@
 use std::fs;
 use std::sync::Arc;
 
+use gristmill_cpu::{Level, Profile};
 use gristmill_engine::model::Tower;
 use gristmill_engine::open_device;
 use gristmill_engine::vision::Size;
 use gristmill_files::gguf::GgufFile;
-use gristmill_lab::bench::image;
+use gristmill_lab::bench::{Images, image, machine};
 use gristmill_lab::synthetic::{Synthetic, write_tower};
 
 use super::{BenchArgs, cache};
@@ -45,10 +46,19 @@ pub(super) fn run(args: &BenchArgs, size: Size) -> Result<(), Failure> {
             (text, projector.ok_or_else(lacks)?.file)
         }
     };
-    let backend = open_device(&args.device.load_options()?)?.backend;
+    let profile = args.profile.then(|| Arc::new(Profile::default()));
+    let backend = match &profile {
+        Some(profile) => super::profiled(&args.device, profile)?,
+        None => open_device(&args.device.load_options()?)?.backend,
+    };
     let (device, spec) = (backend.name(), kind::info(&text)?.spec);
     let tower = Tower::load(tower, &spec, backend, args.device.precision.into())?;
-    let report = image::measure(Arc::new(tower), device, size, args.repeats)?;
+    let of_machine = |profile| {
+        let level = args.device.cpu_level.unwrap_or_else(Level::best);
+        (profile, machine::measure(level, args.device.threads()))
+    };
+    let images = Images { size, count: args.batch, repeats: args.repeats };
+    let report = image::measure(Arc::new(tower), device, images, profile.map(of_machine))?;
     let report = report.ok_or_else(|| Failure::new("--image: the image has no pixels; use at least 1x1"))?;
     if args.json { console::print_json(&report) } else { console::print_report(&report) }
 }

@@ -15,7 +15,7 @@ pub mod sweep;
 mod tests;
 
 pub use beside::Beside;
-pub use image::ImageReport;
+pub use image::{ImageReport, Images};
 pub use machine::Machine;
 pub use measure::{Bench, Workload};
 pub use measurement::Measurement;

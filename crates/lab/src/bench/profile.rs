@@ -58,21 +58,23 @@ impl Phase {
     /// `None` without a repetition.
     pub(crate) fn new(runs: &[Ran], machine: &Machine) -> Option<Phase> {
         let seconds: f64 = runs.iter().map(|ran| ran.seconds).sum();
-        if runs.is_empty() {
-            return None;
-        }
-        let records = merge(runs.iter().flat_map(|ran| &ran.records));
+        (!runs.is_empty()).then(|| Phase::of(seconds, runs.iter().flat_map(|ran| &ran.records), machine))
+    }
+
+    /// The operations of this time.
+    pub(crate) fn of<'a>(seconds: f64, records: impl Iterator<Item = &'a Record>, machine: &Machine) -> Phase {
+        let records = merge(records);
         let within: f64 = records.iter().map(|record| record.time.as_secs_f64()).sum();
         let mut worked = vec![Duration::ZERO; records.first().map_or(0, |record| record.working.len())];
         for record in &records {
             worked.iter_mut().zip(&record.working).for_each(|(sum, working)| *sum += *working);
         }
-        Some(Phase {
+        Phase {
             seconds,
             operations: records.into_iter().map(|record| Line::new(record, seconds, machine)).collect(),
             between_seconds: (seconds - within).max(0.0),
             working: worked.iter().map(|worked| worked.as_secs_f64() / seconds).collect(),
-        })
+        }
     }
 }
 

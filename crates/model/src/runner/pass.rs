@@ -18,6 +18,7 @@ use crate::program::run::{PassOutputs, forward};
 use crate::program::scratch::PictureRows;
 use crate::stage::Stage;
 use crate::state::SequenceId;
+use crate::tower::WantedTile;
 
 /// The token whose per-layer inputs tokens of images have: Gemma's padding token.
 const IMAGE_INPUTS: u32 = 0;
@@ -110,24 +111,23 @@ impl Runner {
     pub fn has_images(&self, spans: &[ImageSpan], positions: &Range<usize>) -> bool {
         let Some(encoder) = &self.encoder else { return true };
         let images: Vec<&ImageSpan> = of_positions(spans, positions).collect();
-        images.iter().all(|span| encoder.has_rows(&span.image, span.tile))
+        images.iter().all(|span| encoder.has_rows((&span.image, span.tile)))
             || !encoder.keeps(images.iter().map(|span| span.tokens).sum())
     }
 
-    /// Computes up to this number of further parts (a layer is one) of the tower's pass for the first image of a sequence's
-    /// tokens at these positions that lacks its rows. A batch with the images computes what is left.
+    /// Computes up to this number of further parts (a layer is one) of a pass of the tower for images of these sequences, each
+    /// with the positions of the tokens that a batch will have. The first image that lacks its rows is in the pass, with
+    /// further ones while they are small. A batch with the images computes what is left.
     ///
     /// # Errors
-    /// [`Error::Picture`] for an image that the tower cannot read, [`Error::Memory`] if memory is too little.
-    pub fn encode_images(&mut self, spans: &[ImageSpan], positions: Range<usize>, parts: usize) -> Result<()> {
+    /// [`Error::Picture`] for a first image that the tower cannot read, [`Error::Memory`] if memory is too little for it.
+    pub fn encode_images(&mut self, waiting: &[(&[ImageSpan], Range<usize>)], parts: usize) -> Result<()> {
         let Some(encoder) = &mut self.encoder else { return Ok(()) };
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
-        let lacks = |span: &&ImageSpan| !encoder.has_rows(&span.image, span.tile);
-        match of_positions(spans, &positions).find(lacks) {
-            Some(span) => encoder.advance(&span.image, span.tile, parts).map(drop),
-            None => Ok(()),
-        }
+        let spans = waiting.iter().flat_map(|(spans, positions)| of_positions(spans, positions));
+        let wanted: Vec<WantedTile> = spans.map(|span| (&*span.image, span.tile)).collect();
+        encoder.advance(&wanted, parts)
     }
 
     /// The rows of the batch's pictures, which the tower computes before anything of the sequences changes.
@@ -136,9 +136,10 @@ impl Runner {
         if let (Some(_), Some(encoder)) = (&self.scratch.axes, &self.encoder) {
             self.grids.note(batch, encoder.tower())?;
         }
-        for &BatchImage { at, tokens, ref image, tile, first } in &batch.images {
+        let wanted: Vec<WantedTile> = batch.images.iter().map(|image| (&*image.image, image.tile)).collect();
+        for (index, &BatchImage { at, tokens, first, .. }) in batch.images.iter().enumerate() {
             let no_tower = || Error::NoTower { architecture: self.model.spec.architecture.clone() };
-            let rows = self.encoder.as_mut().ok_or_else(no_tower)?.rows(image, tile)?;
+            let rows = self.encoder.as_mut().ok_or_else(no_tower)?.rows(&wanted[index..])?;
             let levels = 1 + self.model.spec.picture_layers;
             let of_tile = rows.len() / self.model.spec.hidden / levels;
             if first.checked_add(tokens).is_none_or(|end| end > of_tile) {

@@ -5,24 +5,35 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, Placement};
+use gristmill_kernels::kv::KV_BLOCK;
 use gristmill_kernels::ops::{RopeStyle, Rotary};
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, DeviceId};
 use gristmill_vision::{Patches, Prepared};
 
 use super::build::Ends;
 use super::info::{KEPT_BYTES, TowerInfo};
 use super::loaded::Tower;
 use super::positions::{block_order, resized};
-use super::spec::{PatchRope, TowerSpec};
+use super::spec::PatchRope;
+use super::tiles::TileStates;
 use crate::error::{Error, Result};
 use crate::program::axes::{Axes, AxisRotary, axis as axis_rotary};
 use crate::program::run::encode;
 use crate::program::scratch::Scratch;
-use crate::state::{CachedLayer, FixedLayer, LayerStates};
 
 /// A tile of a picture, by its content.
 type Key = ([u8; 32], usize);
+
+/// The most patches of a pass of several tiles, on a CPU and on a GPU: products of this number of rows are as fast as of more,
+/// and a longer pass only delays the first of its images.
+const JOINT_PATCHES: [usize; 2] = [256, 4096];
+
+/// A tile whose rows are wanted.
+pub(crate) type WantedTile<'a> = (&'a Prepared, usize);
+
+fn key((image, tile): WantedTile) -> Key {
+    (image.hash, tile)
+}
 
 /// Runs a tower, as a part of a runner or alone.
 #[derive(Debug)]
@@ -31,6 +42,8 @@ pub struct Encoder {
     memory: Option<Memory>,
     /// The pass that has started.
     pass: Option<Pass>,
+    /// The most patches of a pass of several tiles.
+    most_joint: usize,
     /// The most bytes of rows that are kept.
     most_kept: usize,
     /// Rows of tiles, the last used ones last.
@@ -42,9 +55,8 @@ pub struct Encoder {
 /// A pass of which parts are computed.
 #[derive(Debug)]
 struct Pass {
-    key: Key,
-    patches: usize,
-    tokens: usize,
+    /// Each tile with its number of patches, in the order of their rows.
+    tiles: Vec<(Key, usize)>,
     /// The first part that is not computed.
     next: usize,
 }
@@ -54,62 +66,43 @@ struct Pass {
 struct Memory {
     patches: usize,
     scratch: Scratch,
-    states: States,
+    states: TileStates,
     rotaries: Vec<Arc<Rotary>>,
-}
-
-/// Keys and values of a picture, which all layers share: a layer writes them all before it reads any.
-#[derive(Debug)]
-struct States {
-    cache: KvCache,
-    /// Each patch at its own position.
-    own: Placement,
-    /// Each patch at the last position.
-    whole: Placement,
-}
-
-impl LayerStates for States {
-    fn cache(&mut self, _: usize) -> Option<CachedLayer<'_>> {
-        Some(CachedLayer { cache: &mut self.cache, placement: &self.own })
-    }
-
-    fn fixed(&mut self, _: usize) -> Option<FixedLayer<'_>> {
-        None
-    }
-
-    fn last_hidden(&mut self, _: usize) -> Option<FixedLayer<'_>> {
-        None
-    }
-
-    fn whole(&self, _: usize) -> Option<(&KvCache, &Placement)> {
-        Some((&self.cache, &self.whole))
-    }
 }
 
 impl Encoder {
     /// An encoder that has computed nothing, and has no memory.
     pub fn new(tower: Arc<Tower>) -> Self {
-        Self { tower, memory: None, pass: None, most_kept: KEPT_BYTES, kept: VecDeque::new(), encoded: 0 }
+        let [cpu, gpu] = JOINT_PATCHES;
+        let most_joint = if tower.backend.device() == DeviceId::Cpu { cpu } else { gpu };
+        Self { most_kept: KEPT_BYTES, most_joint, tower, memory: None, pass: None, kept: VecDeque::new(), encoded: 0 }
     }
 
     /// The encoder of a runner with contexts of this length, as the memory plan counts it.
     pub(crate) fn of_context(tower: Arc<Tower>, context: usize) -> Self {
-        Self { most_kept: tower.info.kept_bytes(context), ..Self::new(tower) }
+        let (most, most_kept) = (tower.info.most_patches(context), tower.info.kept_bytes(context));
+        let alone = Self::new(tower);
+        Self { most_joint: alone.most_joint.min(most), most_kept, ..alone }
     }
 
-    /// Computes the rows of a tile's tokens, and keeps none. It blocks until the device has computed them.
+    /// Computes the rows of tiles' tokens, and keeps none. Tiles with few patches are computed together. It blocks until the
+    /// device has computed them.
     ///
     /// # Errors
     /// [`Error::Picture`] for a tile that the tower cannot read, [`Error::Memory`] if memory is too little.
-    pub fn encode(&mut self, image: &Prepared, tile: usize) -> Result<Vec<f32>> {
+    pub fn encode(&mut self, tiles: &[(&Prepared, usize)]) -> Result<Vec<Vec<f32>>> {
         let tower = self.tower.clone();
         let _exclusive = tower.backend.exclusive();
         self.kept.clear();
-        let rows = self.rows(image, tile)?;
+        let mut all = Vec::with_capacity(tiles.len());
+        for at in 0..tiles.len() {
+            let rows = self.rows(&tiles[at..])?;
+            let mut values = vec![0.0; rows.len()];
+            tower.backend.download(rows.view(1, rows.len())?, &mut values)?;
+            all.push(values);
+        }
         self.kept.clear();
-        let mut values = vec![0.0; rows.len()];
-        tower.backend.download(rows.view(1, rows.len())?, &mut values)?;
-        Ok(values)
+        Ok(all)
     }
 
     pub(crate) fn tower(&self) -> &Tower {
@@ -121,109 +114,161 @@ impl Encoder {
         self.encoded
     }
 
-    /// The rows of a tile's tokens.
-    pub(crate) fn rows(&mut self, image: &Prepared, tile: usize) -> Result<Arc<Buffer<f32>>> {
-        while !self.advance(image, tile, usize::MAX)? {}
-        let key = (image.hash, tile);
-        let at = self.kept.iter().position(|(kept, _)| *kept == key).ok_or(Error::UnknownSequence)?;
-        let (key, rows) = self.kept.remove(at).ok_or(Error::UnknownSequence)?;
-        self.kept.push_back((key, rows.clone()));
-        Ok(rows)
+    /// The rows of the first tile's tokens. The others, which are wanted next, can be computed with it.
+    pub(crate) fn rows(&mut self, wanted: &[WantedTile]) -> Result<Arc<Buffer<f32>>> {
+        let first = key(*wanted.first().ok_or(Error::UnknownSequence)?);
+        loop {
+            if let Some(at) = self.kept.iter().position(|(kept, _)| *kept == first) {
+                let (key, rows) = self.kept.remove(at).ok_or(Error::UnknownSequence)?;
+                self.kept.push_back((key, rows.clone()));
+                return Ok(rows);
+            }
+            self.advance(wanted, usize::MAX)?;
+        }
     }
 
     /// Whether the rows of a tile are kept.
-    pub(crate) fn has_rows(&self, image: &Prepared, tile: usize) -> bool {
-        self.kept.iter().any(|(kept, _)| *kept == (image.hash, tile))
+    pub(crate) fn has_rows(&self, wanted: WantedTile) -> bool {
+        self.kept.iter().any(|(kept, _)| *kept == key(wanted))
     }
 
     /// Whether the rows of this number of tokens can be kept at a time, each tile with all of its tokens.
     pub(crate) fn keeps(&self, tokens: usize) -> bool {
-        let TowerSpec { out, .. } = self.tower.info.spec;
-        tokens.saturating_mul(out * self.tower.info.spec.levels() * size_of::<f32>()) <= self.most_kept
+        tokens.saturating_mul(self.token_bytes()) <= self.most_kept
     }
 
-    /// Computes up to this number of further parts of a tile's pass. Returns whether its rows are kept. A pass of another tile
-    /// that is not finished is discarded.
-    pub(crate) fn advance(&mut self, image: &Prepared, tile: usize, parts: usize) -> Result<bool> {
-        let key = (image.hash, tile);
-        if self.has_rows(image, tile) {
-            return Ok(true);
-        }
-        let patches = image.tiles.get(tile).ok_or_else(|| Error::Picture {
-            reason: format!("tile {tile} of a picture of {} tiles; use the tower's preprocessing", image.tiles.len()),
-        })?;
-        let mut pass = match self.pass.take().filter(|pass| pass.key == key) {
+    fn token_bytes(&self) -> usize {
+        self.tower.info.spec.out * self.tower.info.spec.levels() * size_of::<f32>()
+    }
+
+    /// Computes up to this number of further parts of a pass for the wanted tiles whose rows are not kept: of the pass that has
+    /// started if it has one of them, else of a new one, which has the first and as many others as there is room for.
+    pub(crate) fn advance(&mut self, wanted: &[WantedTile], parts: usize) -> Result<()> {
+        // Rows that are wanted are evicted last.
+        let (wanted_rows, others): (Vec<_>, Vec<_>) =
+            self.kept.drain(..).partition(|(kept, _)| wanted.iter().any(|tile| key(*tile) == *kept));
+        self.kept.extend(others.into_iter().chain(wanted_rows));
+        let Some(first) = wanted.iter().position(|tile| !self.has_rows(*tile)) else { return Ok(()) };
+        let has_wanted = |pass: &Pass| wanted.iter().any(|tile| pass.tiles.iter().any(|(of, _)| *of == key(*tile)));
+        let mut pass = match self.pass.take().filter(has_wanted) {
             Some(pass) => pass,
-            None => self.start(key, patches)?,
+            None => self.start(wanted, first)?,
         };
         let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
         let all = self.tower.info.program.parts().count();
         let end = pass.next.saturating_add(parts).min(all);
-        memory.run(&self.tower, &self.tower.backend, pass.next..end, [pass.patches, pass.tokens])?;
+        let of_token = self.tower.info.spec.merge.pow(2);
+        let patches: usize = pass.tiles.iter().map(|(_, patches)| patches).sum();
+        memory.run(&self.tower, &self.tower.backend, pass.next..end, [patches, patches / of_token])?;
         if end < all {
             pass.next = end;
             self.pass = Some(pass);
-            return Ok(false);
+            return Ok(());
         }
-        let rows = Arc::new(memory.output(&self.tower, pass.tokens)?);
-        self.encoded += 1;
-        self.keep(key, rows);
-        Ok(true)
+        let mut start = 0;
+        for (key, patches) in pass.tiles {
+            let tokens = patches / of_token;
+            let rows = memory.output(&self.tower, start..start + tokens)?;
+            start += tokens;
+            self.encoded += 1;
+            self.kept.push_back((key, Arc::new(rows)));
+        }
+        self.evict();
+        Ok(())
     }
 
-    /// Keeps the rows of a tile, and forgets those that were used first while all are too many.
-    fn keep(&mut self, key: Key, rows: Arc<Buffer<f32>>) {
+    /// Evicts the rows that were used first while all are too many.
+    fn evict(&mut self) {
         let bytes = |rows: &Buffer<f32>| rows.len() * size_of::<f32>();
-        let mut all = bytes(&rows) + self.kept.iter().map(|(_, rows)| bytes(rows)).sum::<usize>();
-        while let Some((_, oldest)) = self.kept.front().filter(|_| all > self.most_kept) {
-            all -= bytes(oldest);
-            self.kept.pop_front();
+        let mut all: usize = self.kept.iter().map(|(_, rows)| bytes(rows)).sum();
+        while self.kept.len() > 1 && all > self.most_kept {
+            all -= self.kept.pop_front().map_or(0, |(_, rows)| bytes(&rows));
         }
-        self.kept.push_back((key, rows));
     }
 
-    /// Uploads a tile, of which nothing is computed yet.
-    fn start(&mut self, key: Key, tile: &Patches) -> Result<Pass> {
-        let tokens = self.tower.tokens(tile)?;
+    /// Uploads the tiles of a new pass, of which nothing is computed yet: the first tile that lacks its rows, and those after it
+    /// that the pass has room for and whose rows can be kept with all that are wanted before.
+    fn start(&mut self, wanted: &[WantedTile], first: usize) -> Result<Pass> {
         let tower = self.tower.clone();
-        let &Patches { rows, columns, ref values } = tile;
-        let order = block_order(rows, columns, tower.info.spec.merge);
-        let patches = order.len();
-        if self.memory.as_ref().is_none_or(|memory| memory.patches < patches) {
+        let of_token = tower.info.spec.merge.pow(2);
+        let mut tiles = vec![(key(wanted[first]), self.patches(wanted[first])?)];
+        let patches = |tile: &Patches| tile.rows * tile.columns;
+        let rounded = |patches: usize| patches.next_multiple_of(KV_BLOCK);
+        let mut room = patches(tiles[0].1);
+        let mut tokens: usize = 0;
+        let mut met = Vec::new();
+        for (at, tile) in wanted.iter().enumerate() {
+            let key = key(*tile);
+            if met.contains(&key) {
+                continue;
+            }
+            let Ok(of_tile) = self.patches(*tile) else { continue };
+            tokens += patches(of_tile) / of_token;
+            met.push(key);
+            if at <= first || self.has_rows(*tile) {
+                continue;
+            }
+            let joint = rounded(room) + rounded(patches(of_tile));
+            if joint > self.most_joint || !self.keeps(tokens) || !self.has_memory(joint) {
+                break;
+            }
+            room = joint;
+            tiles.push((key, of_tile));
+        }
+        if self.memory.as_ref().is_none_or(|memory| memory.patches < room) {
             // The old memory is freed first.
             self.memory = None;
-            tower.check_memory(patches)?;
-            self.memory = Some(Memory::new(&tower, &tower.backend, patches)?);
+            tower.check_memory(room)?;
+            self.memory = Some(Memory::new(&tower, &tower.backend, room)?);
         }
         let Some(memory) = &mut self.memory else { return Err(Error::UnknownSequence) };
-        memory.upload(&tower, [rows, columns], values, &order)?;
-        Ok(Pass { key, patches, tokens, next: 0 })
+        memory.upload(&tower, &tiles.iter().map(|(_, tile)| *tile).collect::<Vec<_>>())?;
+        Ok(Pass { tiles: tiles.iter().map(|(key, tile)| (*key, patches(tile))).collect(), next: 0 })
+    }
+
+    fn has_memory(&self, patches: usize) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.patches >= patches) || self.tower.check_memory(patches).is_ok()
+    }
+
+    /// The patches of a tile that the tower can read.
+    fn patches<'a>(&self, (image, tile): WantedTile<'a>) -> Result<&'a Patches> {
+        let patches = image.tiles.get(tile).ok_or_else(|| Error::Picture {
+            reason: format!("tile {tile} of a picture of {} tiles; use the tower's preprocessing", image.tiles.len()),
+        })?;
+        self.tower.tokens(patches)?;
+        Ok(patches)
     }
 }
 
 impl Memory {
-    /// Uploads the patches and the positions of a tile, in the given order of its places.
-    fn upload(&mut self, tower: &Tower, size: [usize; 2], values: &[f32], order: &[[usize; 2]]) -> Result<()> {
+    /// Uploads the patches and the positions of tiles.
+    fn upload(&mut self, tower: &Tower, tiles: &[&Patches]) -> Result<()> {
         let Tower { info: TowerInfo { spec, program, .. }, backend, table, standard, .. } = tower;
-        let (ends, of_patch) = (Ends::of(program).ok_or(Error::UnknownSequence)?, values.len() / order.len().max(1));
-        let patch = |&[y, x]: &[usize; 2]| &values[(y * size[1] + x) * of_patch..][..of_patch];
-        let mut ordered: Vec<f32> = order.iter().flat_map(patch).copied().collect();
-        if spec.is_centred {
-            ordered.iter_mut().for_each(|value| *value = 2.0 * (*value - 0.5));
+        let ends = Ends::of(program).ok_or(Error::UnknownSequence)?;
+        let (mut values, mut positions, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for Patches { rows, columns, values: of_tile } in tiles {
+            let order = block_order(*rows, *columns, spec.merge);
+            let of_patch = of_tile.len() / order.len().max(1);
+            values.extend(order.iter().flat_map(|&[y, x]| &of_tile[(y * columns + x) * of_patch..][..of_patch]));
+            positions.extend(resized(spec.positions, table, spec.width, [*rows, *columns], &order));
+            places.extend(order);
         }
-        let positions = resized(spec.positions, table, spec.width, size, order);
-        backend.upload(&ordered, &mut self.scratch.rows_mut(ends.patches))?;
+        if spec.is_centred {
+            values.iter_mut().for_each(|value| *value = 2.0 * (*value - 0.5));
+        }
+        backend.upload(&values, &mut self.scratch.rows_mut(ends.patches))?;
         backend.upload(&positions, &mut self.scratch.rows_mut(ends.residual))?;
         if let (Some(ends), Some([bias, scale])) = (ends.standard, standard) {
-            let tokens = order.len() / (spec.merge * spec.merge);
+            let tokens = places.len() / (spec.merge * spec.merge);
             let shift: Vec<f32> = bias.iter().map(|bias| -bias).collect();
             for (rows, values) in ends.into_iter().zip([&shift, scale]) {
                 backend.upload(&values.repeat(tokens), &mut self.scratch.rows_mut(rows))?;
             }
         }
-        self.states.place(backend, order.len())?;
+        let sizes: Vec<usize> = tiles.iter().map(|tile| tile.rows * tile.columns).collect();
+        self.states.place(backend, &sizes)?;
         if let Some(axes) = &mut self.scratch.axes {
-            let of_axis = |axis: usize| order.iter().map(|place| place[axis] as u32).collect();
+            let of_axis = |axis: usize| places.iter().map(|place| place[axis] as u32).collect();
             axes.place(backend, &[of_axis(0), of_axis(1)])?;
         }
         Ok(())
@@ -237,12 +282,14 @@ impl Memory {
         encode(backend, (program, weights), parts, rotaries, states, scratch, sizes, *attention_precision)
     }
 
-    /// The rows of tokens after a pass.
-    fn output(&self, tower: &Tower, tokens: usize) -> Result<Buffer<f32>> {
+    /// The rows of these tokens after a pass.
+    fn output(&self, tower: &Tower, tokens: Range<usize>) -> Result<Buffer<f32>> {
         let Tower { info: TowerInfo { spec, program, .. }, backend, .. } = tower;
         let cols = spec.out * spec.levels();
-        let mut out = backend.alloc::<f32>(tokens * cols, "rows of a picture")?;
-        backend.copy(self.scratch.rows(program.hidden).view(tokens, cols)?, &mut out, 0)?;
+        let mut out = backend.alloc::<f32>(tokens.len() * cols, "rows of a picture")?;
+        let all = self.scratch.rows(program.hidden);
+        let rows = all.view(1, tokens.end * cols)?.columns(tokens.start * cols..tokens.end * cols)?;
+        backend.copy(rows, &mut out, 0)?;
         Ok(out)
     }
 
@@ -258,7 +305,7 @@ impl Memory {
         let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
         let rotary = Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 });
         let rotaries = vec![rotary; spec.layers];
-        Ok(Self { patches, scratch, states: States::new(backend, spec, patches)?, rotaries })
+        Ok(Self { patches, scratch, states: TileStates::new(backend, spec, patches)?, rotaries })
     }
 }
 
@@ -294,34 +341,4 @@ fn rope_axes(backend: &Backend, rope: PatchRope, width: usize) -> Result<Vec<Axi
         axis_rotary(backend, style, &(0..pairs).map(frequency).collect::<Vec<_>>(), 1.0, 0)
     };
     Ok(vec![of_axis(0)?, of_axis(1)?])
-}
-
-impl States {
-    fn new(backend: &Backend, spec: &TowerSpec, patches: usize) -> Result<Self> {
-        let blocks = patches.div_ceil(KV_BLOCK);
-        let table: Vec<u32> = (0..blocks as u32).collect();
-        let placement = || -> Result<Placement> {
-            let mut placement = Placement {
-                slots: backend.alloc(patches, "slots of patches")?,
-                positions: backend.alloc(patches, "positions of patches")?,
-                table: backend.alloc(blocks, "the block table of a picture")?,
-                table_rows: 1,
-                table_cols: blocks,
-                context_columns: blocks,
-                runs: BatchRuns::Any,
-            };
-            backend.upload(&table, &mut placement.table)?;
-            Ok(placement)
-        };
-        Ok(Self { cache: backend.alloc_kv(spec.cache(), blocks)?, own: placement()?, whole: placement()? })
-    }
-
-    fn place(&mut self, backend: &Backend, patches: usize) -> Result<()> {
-        // A picture has far fewer than 2^32 patches.
-        let own: Vec<u32> = (0..patches as u32).collect();
-        let whole = vec![patches.saturating_sub(1) as u32; patches];
-        backend.upload(&own, &mut self.own.positions)?;
-        backend.upload(&whole, &mut self.whole.positions)?;
-        Ok(())
-    }
 }
