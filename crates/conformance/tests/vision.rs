@@ -420,7 +420,7 @@ fn folders_are_the_files() {
     let goldens = goldens();
     let folders = goldens.iter().map(|golden| (golden, golden::vision_folder().join(golden.name)));
     let folders: Vec<_> = folders.filter(|(_, folder)| folder.is_dir()).collect();
-    assert_eq!(folders.len(), 7);
+    assert_eq!(folders.len(), 8);
     for (golden, folder) in folders {
         let opened = open_tower(&folder, 2).unwrap().expect("a tower");
         let path = std::env::temp_dir().join(format!("{}-{}.gguf", golden.name, std::process::id()));
