@@ -125,14 +125,14 @@ pub(super) trait Cells: Values + Send + Sync {
     fn key_scale<S: Simd>(self, s: S, group: usize) -> S::F32;
     /// Element `d` of the keys of 16 tokens.
     fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32;
+    /// Element `d` of a token's value.
+    fn element(self, width: usize, token: usize, d: usize) -> f32;
 }
 
 /// Values of one (block, head), token by token.
 pub(super) trait Values: Copy {
     /// 16 elements of a token's value, from `16 * column`.
     fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32;
-    /// Element `d` of a token's value.
-    fn element(self, width: usize, token: usize, d: usize) -> f32;
 }
 
 /// [`KvData::F16`].
@@ -164,17 +164,17 @@ impl Cells for F16Cells<'_> {
     fn key<S: Simd>(self, s: S, d: usize, _scale: S::F32) -> S::F32 {
         s.load_f16(bytemuck::cast_slice(self.0), d * KV_BLOCK * 2)
     }
+
+    #[inline(always)]
+    fn element(self, width: usize, token: usize, d: usize) -> f32 {
+        self.0[token * width + d].to_f32()
+    }
 }
 
 impl Values for F16Cells<'_> {
     #[inline(always)]
     fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32 {
         s.load_f16(bytemuck::cast_slice(self.0), (token * width + 16 * column) * 2)
-    }
-
-    #[inline(always)]
-    fn element(self, width: usize, token: usize, d: usize) -> f32 {
-        self.0[token * width + d].to_f32()
     }
 }
 
@@ -212,6 +212,12 @@ impl Cells for Q8Cells<'_> {
     fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32 {
         s.mul(s.to_f32(s.load_i8(bytemuck::cast_slice(self.codes), d * KV_BLOCK)), scale)
     }
+
+    #[inline(always)]
+    fn element(self, width: usize, token: usize, d: usize) -> f32 {
+        let scale = self.scales[token * scale_groups(width) + d / KV_GROUP];
+        f32::from(self.codes[token * width + d]) * scale.to_f32()
+    }
 }
 
 impl Values for Q8Cells<'_> {
@@ -221,21 +227,10 @@ impl Values for Q8Cells<'_> {
         let codes = s.load_i8(bytemuck::cast_slice(self.codes), token * width + 16 * column);
         s.mul(s.to_f32(codes), s.splat(scale.to_f32()))
     }
-
-    #[inline(always)]
-    fn element(self, width: usize, token: usize, d: usize) -> f32 {
-        let scale = self.scales[token * scale_groups(width) + d / KV_GROUP];
-        f32::from(self.codes[token * width + d]) * scale.to_f32()
-    }
 }
 
-/// 16 columns of the values of a block, copied from keys.
-pub(super) struct ValueTile {
-    /// The first column.
-    first: usize,
-    /// 16 columns of each token.
-    tokens: [[f32; 16]; KV_BLOCK],
-}
+/// 16 columns of the values of a block, copied. Beyond the width of the values they are anything.
+pub(super) struct ValueTile([[f32; 16]; KV_BLOCK]);
 
 impl ValueTile {
     /// The columns from `16 * column` of one (block, head), for a cache whose values are the first elements of its
@@ -252,19 +247,30 @@ impl ValueTile {
                 token[d] = x;
             }
         }
-        Self { first, tokens }
+        Self(tokens)
+    }
+
+    /// The last columns of one (block, head), for a width that is not a multiple of 16.
+    #[inline(always)]
+    pub(super) fn of_last<C: Cells, S: Simd>(s: S, values: C, width: usize) -> Self {
+        let (column, first) = (width / 16, width / 16 * 16);
+        let mut tokens = [[0.0; 16]; KV_BLOCK];
+        for (t, token) in tokens.iter_mut().enumerate() {
+            // A row of 16 ends in the next token's value, and for the last tokens beyond the block.
+            if t * width + first + 16 <= width * KV_BLOCK {
+                s.store_f32(values.value(s, width, t, column), token, 0);
+            } else {
+                token.iter_mut().zip(first..width).for_each(|(x, d)| *x = values.element(width, t, d));
+            }
+        }
+        Self(tokens)
     }
 }
 
 impl Values for &ValueTile {
     #[inline(always)]
     fn value<S: Simd>(self, s: S, _width: usize, token: usize, _column: usize) -> S::F32 {
-        s.load_f32(&self.tokens[token], 0)
-    }
-
-    #[inline(always)]
-    fn element(self, _width: usize, token: usize, d: usize) -> f32 {
-        self.tokens[token][d - self.first]
+        s.load_f32(&self.0[token], 0)
     }
 }
 

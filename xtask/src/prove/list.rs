@@ -502,7 +502,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     attention in "cpu/src/kv.rs" by [attention] {
         "keys.key_scale(s, first / KV_GROUP)" => "keys.key_scale(s, 0)",
-        "self.tokens[token][d - self.first]" => "self.tokens[token][0]",
+        "s.store_f32(values.value(s, width, t, column), token, 0);" => "s.store_f32(values.value(s, width, t, 0), token, 0);",
+        "token.iter_mut().zip(first..width)" => "token.iter_mut().zip(0..width)",
         "group * KV_BLOCK * 2" => "0",
         "token * scale_groups(width) + 16 * column / KV_GROUP" => "token * scale_groups(width)",
         "token * scale_groups(width) + d / KV_GROUP" => "token * scale_groups(width)",

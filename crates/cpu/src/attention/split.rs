@@ -72,8 +72,13 @@ pub(super) fn attend<C: Cells, S: Simd, const R: usize>(
                 }
             } else {
                 let values = values.head_block(block, value_width);
-                for (c, acc) in acc.iter_mut().enumerate() {
+                let whole_columns = value_width / 16;
+                for (c, acc) in acc.iter_mut().enumerate().take(whole_columns) {
                     add_column(s, values, value_width, c, &all, &seen, &scores, acc);
+                }
+                if let Some(acc) = acc.get_mut(whole_columns) {
+                    let tile = ValueTile::of_last(s, values, value_width);
+                    add_column(s, &tile, value_width, whole_columns, &all, &seen, &scores, acc);
                 }
             }
         }
@@ -153,8 +158,7 @@ fn add_column<V: Values, S: Simd, const R: usize>(
     scores: &[&[f32; KV_BLOCK]; R],
     acc: &mut [[f32; 16]; R],
 ) {
-    let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
-    if whole && 16 * (column + 1) <= width {
+    if seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end) {
         add_values(s, values, width, column, 0..KV_BLOCK, scores, acc);
     } else {
         add_seen_values(s, values, width, column, all, seen, scores, acc);
@@ -203,28 +207,6 @@ fn add_seen_values<V: Values, S: Simd, const R: usize>(
     for r in 0..R {
         let start = seen[r].start.clamp(all.start, all.end) - all.start;
         let end = seen[r].end.clamp(all.start, all.end) - all.start;
-        let scores = scores[r];
-        let acc = &mut acc[r];
-        if 16 * (column + 1) <= width {
-            add_values(s, values, width, column, start..end, &[scores], std::array::from_mut(acc));
-        } else {
-            add_last_values(values, width, column, start..end, scores, acc);
-        }
-    }
-}
-
-/// acc += Σ score · value for one row, for the last columns of a width that is not a multiple of 16.
-fn add_last_values<V: Values>(
-    values: V,
-    width: usize,
-    column: usize,
-    tokens: Range<usize>,
-    scores: &[f32; KV_BLOCK],
-    acc: &mut [f32; 16],
-) {
-    for t in tokens {
-        for (a, d) in acc.iter_mut().zip(16 * column..width) {
-            *a += scores[t] * values.element(width, t, d);
-        }
+        add_values(s, values, width, column, start..end, &[scores[r]], std::array::from_mut(&mut acc[r]));
     }
 }
