@@ -110,7 +110,7 @@ pub fn open(options: Vec<OsString>, shared: Option<Arc<Backend>>) -> Result<Open
     settings.check().map_err(of_option)?;
     let load_options = device.load_options().map_err(of_option)?;
     let chat_template = template.read().map_err(of_option)?;
-    let images = images.options().map_err(of_option)?;
+    let (image_limits, images) = (images.limits(), images.options().map_err(of_option)?);
     let path: Option<PathBuf> = option.model.clone();
     hub::set_offline_here(option.offline);
     let source = Source::of(path.as_deref());
@@ -130,6 +130,7 @@ pub fn open(options: Vec<OsString>, shared: Option<Arc<Backend>>) -> Result<Open
         drafts: draft,
         device,
         capacity,
+        image_limits,
         context: context.ctx,
         chat_template,
         settings,

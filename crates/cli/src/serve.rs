@@ -161,6 +161,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         drafts: args.draft.clone(),
         device: args.device.clone(),
         capacity: args.capacity,
+        image_limits: args.images.limits(),
         context: args.context.ctx,
         chat_template,
         settings: args.settings.clone(),

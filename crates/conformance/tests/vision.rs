@@ -11,7 +11,7 @@ use gristmill_convert::{ConvertOptions, open_folder, open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::model::{Batch, Encoder, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_engine::serde_json;
-use gristmill_engine::vision::{Detail, ImageSpan, Patches, Picture, Piece, Prepared, Size};
+use gristmill_engine::vision::{Detail, ImageSpan, Limits as ImageLimits, Patches, Picture, Piece, Prepared, Size};
 use gristmill_engine::{Engine, Pictures, Piece as Generated, Request, SamplingOptions};
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
@@ -318,6 +318,18 @@ fn preempted_keep_their_pictures(golden: &Golden) {
         assert_eq!(pieces.iter().map(|piece| piece.token).collect::<Vec<_>>(), wanted);
     }
     assert!(preemptions > 0);
+}
+
+/// The plan counts the largest image within limits.
+#[test]
+fn small_images_take_less_memory() {
+    let model = Golden::read("qwen3-vl-f32").model(Cpu::backend(Level::best(), 1).unwrap(), Precision::Exact);
+    let planned = |pixels: u64| {
+        let images = ImageLimits { pixels, ..ImageLimits::default() };
+        Runner::new(model.clone(), Limits { context: Some(4096), images, ..Limits::default() }).unwrap().plan().pictures
+    };
+    let (all, few) = (planned(ImageLimits::default().pixels), planned(64));
+    assert!(few * 2 < all, "{few} of {all} bytes");
 }
 
 /// While the tower computes an image, a sequence that decodes gets a token in each step, of which a layer takes one.

@@ -2,6 +2,7 @@
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
+use gristmill_vision::Limits as ImageLimits;
 
 use crate::error::{Error, Result};
 
@@ -35,13 +36,16 @@ pub struct Limits {
     pub rollback_tokens: usize,
     /// How keys and values are kept.
     pub kv_format: KvFormat,
+    /// The images that callers give to the tower: the memory plan counts the largest of them.
+    pub images: ImageLimits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let (context, kv_tokens, output_rows) = (None, None, None);
         let (sequences, batch_tokens, rollback_tokens, kv_format) = (1, USUAL_BATCH, 0, KvFormat::F16);
-        Self { context, sequences, kv_tokens, batch_tokens, output_rows, rollback_tokens, kv_format }
+        let images = ImageLimits::default();
+        Self { context, sequences, kv_tokens, batch_tokens, output_rows, rollback_tokens, kv_format, images }
     }
 }
 

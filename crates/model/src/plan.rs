@@ -95,8 +95,8 @@ pub(crate) struct PlanParts<'a> {
 }
 
 impl PlanParts<'_> {
-    fn picture_bytes(self, context: usize, precision: Precision, backend: &Backend) -> u64 {
-        self.tower.map_or(0, |tower| tower.runner_bytes(context, precision, backend))
+    fn picture_bytes(self, context: usize, limits: &Limits, precision: Precision, backend: &Backend) -> u64 {
+        self.tower.map_or(0, |tower| tower.runner_bytes(context, &limits.images, precision, backend))
     }
 }
 
@@ -197,7 +197,7 @@ impl Plan {
             Some(context) => context,
             None => plan.default_context(parts, limits, precision, backend, reuse),
         };
-        plan.pictures = parts.picture_bytes(plan.context, precision, backend);
+        plan.pictures = parts.picture_bytes(plan.context, limits, precision, backend);
         plan.kv_tokens = limits.kv_tokens(plan.context)?;
         plan.state = State::bytes(backend, spec, limits, plan.context, reuse);
         plan.scratch = plan.scratch.saturating_add(State::table_bytes(spec, limits, plan.context));
@@ -223,7 +223,7 @@ impl Plan {
         };
         let free = (available - available / 10).saturating_sub(self.total());
         let fits = |&context: &usize| {
-            let pictures = parts.picture_bytes(context, precision, backend);
+            let pictures = parts.picture_bytes(context, limits, precision, backend);
             State::bytes(backend, spec, limits, context, reuse).saturating_add(pictures) <= free
         };
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)

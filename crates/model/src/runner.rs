@@ -130,7 +130,7 @@ impl Runner {
                 Drafts::new(&model, rows)?,
             ))
         })?;
-        let encoder = model.tower().cloned().map(|tower| Encoder::of_context(tower, plan.context));
+        let encoder = model.tower().cloned().map(|tower| Encoder::of_context(tower, plan.context, &limits.images));
         let mut scratch = scratch;
         if encoder.is_some() {
             let _exclusive = backend.exclusive();

@@ -45,6 +45,20 @@ impl Fit {
     }
 }
 
+/// The most multiples of `side` in a picture that has at most `pixels`, and sides of a ratio of at most `ratio`, before each
+/// side is rounded to a multiple by less than `by` of one.
+pub(crate) fn most_multiples(pixels: u64, ratio: u64, side: usize, by: f64) -> usize {
+    let (area, ratio, f) = (pixels as f64, ratio as f64, side.max(1) as f64);
+    let longest = (area * ratio).sqrt();
+    let of_rows = |rows: usize| {
+        let (low, high) = (((rows as f64 - by) * f).max(1.0), (rows as f64 + by) * f);
+        let width = (area / low).min(ratio * high).min(longest);
+        rows * ((width / f + by).floor() as usize).max(1)
+    };
+    let rows = 1..=(longest / f).ceil() as usize + 1;
+    rows.take_while(|&rows| rows == 1 || (rows as f64 - by) * f <= longest).map(of_rows).max().unwrap_or(1)
+}
+
 fn area(from: Size, side: usize, min: usize, max: usize, has_floor: bool) -> Size {
     let f = side as f64;
     let (height, width) = (from.height as f64, from.width as f64);

@@ -8,11 +8,11 @@
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::fit::{Fit, Size};
+use crate::fit::{Fit, Size, most_multiples};
 use crate::grid::Tiling;
 use crate::layout::{Layout, Marks};
 use crate::patches::{Patches, Prepared};
-use crate::picture::Picture;
+use crate::picture::{Limits, Picture};
 use crate::resize::{Filter, resized};
 
 /// What a model does with a picture before its tower.
@@ -122,6 +122,24 @@ impl Processor {
             }
         };
         whole.max(self.tiling.map_or(0, |tiling| (tiling.side / self.patch).pow(2))).max(self.merge * self.merge)
+    }
+
+    /// The patches of the largest tile of a picture within these limits.
+    pub fn most_patches_of(&self, limits: &Limits) -> usize {
+        let side = self.patch * self.merge;
+        let multiples = |pixels: u64, by: f64| {
+            let tokens = most_multiples(pixels, limits.ratio.into(), side, by);
+            tokens.saturating_mul(self.merge * self.merge)
+        };
+        let whole = match self.fit {
+            // A side is rounded to the nearest multiple; of a picture that is enlarged, up to the next one.
+            Fit::Area { min, .. } => multiples(limits.pixels, 0.5).max(multiples(min as u64, 1.0)),
+            Fit::Within(_) => multiples(limits.pixels, 1.0),
+            // Any picture is stretched.
+            Fit::Budget { .. } | Fit::Fixed(_) => usize::MAX,
+        };
+        let of_tile = self.tiling.map_or(0, |tiling| (tiling.side / self.patch).pow(2));
+        self.most_patches().min(whole.max(of_tile))
     }
 
     /// The processor, if no image becomes larger than [`MOST_PIXELS`]: a file's numbers could ask for any size.

@@ -90,6 +90,36 @@ fn low_detail_has_fewer_tokens_in_every_family() {
     }
 }
 
+/// No picture within limits has more patches than the largest tile that is counted, and the largest has not many fewer.
+#[test]
+fn the_largest_tile_within_limits_is_counted() {
+    let side = 1..=24_u64;
+    let kinds = [Kind::Lfm2Vl, Kind::Qwen, Kind::Gemma4, Kind::Gemma3, Kind::Pixtral];
+    for (kind, pixels) in kinds.into_iter().flat_map(|kind| [1, 500, 40_000, 250_000, 1 << 30].map(|n| (kind, n))) {
+        let (own, limits) = (kind.processor(), Limits { pixels, ..Limits::default() });
+        let counted = own.most_patches_of(&limits);
+        // Sides of many ratios whose product is the limit or less, so that sides round up and down.
+        let longest = (pixels * u64::from(limits.ratio)).isqrt();
+        let sizes = (1..=2000).map(|step| (longest * step).div_ceil(2000)).flat_map(|width| {
+            let most = pixels / width;
+            side.clone().map(move |less| (width, (most + 1).saturating_sub(less)))
+        });
+        let of_sizes = sizes.filter(|&(width, height)| height > 0 && width.max(height) <= 200 * width.min(height));
+        let patches = |(width, height): (u64, u64)| {
+            let layout = own.layout(Size { width: width as usize, height: height as usize }, Detail::High);
+            let tiles = layout.tiles.into_iter();
+            tiles.map(|tile| (tile.width / own.patch) * (tile.height / own.patch)).max().unwrap()
+        };
+        let found = of_sizes.map(patches).max().unwrap();
+        assert!(found <= counted, "{kind:?}, {pixels} pixels: {found} patches, counted {counted}");
+        assert!(counted <= own.most_patches());
+        let is_cut = own.tiling.is_some();
+        assert!(is_cut || 2 * found + 500 >= counted, "{kind:?}, {pixels} pixels: {found} patches, counted {counted}");
+    }
+    let of = |pixels| Kind::Qwen.processor().most_patches_of(&Limits { pixels, ..Limits::default() });
+    assert!(of(250_000) * 2 < of(50_000_000), "{} {}", of(250_000), of(50_000_000));
+}
+
 #[test]
 fn a_hash_is_of_what_the_tower_reads() {
     let own = Kind::Lfm2Vl.processor();

@@ -1,6 +1,7 @@
 //! What requests to a server may have of images.
 
 use clap::Args;
+use gristmill_engine::vision::Limits;
 use gristmill_hub::PublicFiles;
 use gristmill_server::{HostPattern, ImageFetch, ImageOptions};
 
@@ -39,11 +40,15 @@ pub(crate) struct ImageArgs {
 }
 
 impl ImageArgs {
+    /// The limits of an image.
+    pub(crate) fn limits(&self) -> Limits {
+        let (pixels, bytes) = (self.max_image_pixels as u64, (self.max_image_bytes as u64) << 20);
+        Limits { pixels, bytes, ..Limits::default() }
+    }
+
     /// The options of the server.
     pub(crate) fn options(&self) -> Result<ImageOptions, Failure> {
-        let mut options = ImageOptions { count: self.max_images, ..ImageOptions::default() };
-        options.limits.pixels = self.max_image_pixels as u64;
-        options.limits.bytes = (self.max_image_bytes as u64) << 20;
+        let mut options = ImageOptions { count: self.max_images, limits: self.limits(), ..ImageOptions::default() };
         if !self.allow_image_urls.is_empty() {
             let files = PublicFiles::new(options.limits.bytes)?;
             let fetch = move |url: &str| files.fetch(url).map_err(|error| error.to_string());

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use clap::Args;
 use gristmill_convert::is_model_folder;
 use gristmill_engine::model::check_architecture;
+use gristmill_engine::vision::Limits as ImageLimits;
 use gristmill_engine::{Engine, Limits};
 use gristmill_files::gguf::{FileKind, GgufFile};
 use gristmill_server::{LoadError, LoadProgress, LoadedModel, OfferedModel};
@@ -63,6 +64,8 @@ pub(crate) struct Loads {
     pub(crate) drafts: DraftArgs,
     pub(crate) device: DeviceArgs,
     pub(crate) capacity: CapacityArgs,
+    /// Of images in requests.
+    pub(crate) image_limits: ImageLimits,
     pub(crate) context: Option<usize>,
     pub(crate) chat_template: Option<String>,
     /// Settings of requests that have none of their own.
@@ -196,7 +199,7 @@ impl Loads {
         let source = self.quantize.of(Source::of(path))?;
         let others = OtherModels { memory: self.held(), keeps_context: is_several, progress: progress.clone() };
         let limits = self.capacity.limits(self.context, device.kv.into());
-        let limits = Limits { output_rows: drafts.rows(limits.sequences), ..limits };
+        let limits = Limits { output_rows: drafts.rows(limits.sequences), images: self.image_limits, ..limits };
         let (model, limits, memory) =
             load::load_alongside(&others, source, &self.mmproj, &drafts.on(device), limits, log)?;
         let mut sampling = recommended::sampling(source, &model);

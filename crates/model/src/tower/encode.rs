@@ -8,7 +8,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KV_BLOCK;
 use gristmill_kernels::ops::{RopeStyle, Rotary};
 use gristmill_kernels::tensor::{Buffer, DeviceId};
-use gristmill_vision::{Patches, Prepared};
+use gristmill_vision::{Limits as ImageLimits, Patches, Prepared};
 
 use super::build::Ends;
 use super::info::{KEPT_BYTES, TowerInfo};
@@ -78,9 +78,9 @@ impl Encoder {
         Self { most_kept: KEPT_BYTES, most_joint, tower, memory: None, pass: None, kept: VecDeque::new(), encoded: 0 }
     }
 
-    /// The encoder of a runner with contexts of this length, as the memory plan counts it.
-    pub(crate) fn of_context(tower: Arc<Tower>, context: usize) -> Self {
-        let (most, most_kept) = (tower.info.most_patches(context), tower.info.kept_bytes(context));
+    /// The encoder of a runner with contexts of this length and images within limits, as the memory plan counts it.
+    pub(crate) fn of_context(tower: Arc<Tower>, context: usize, images: &ImageLimits) -> Self {
+        let (most, most_kept) = (tower.info.most_patches(context, images), tower.info.kept_bytes(context));
         let alone = Self::new(tower);
         Self { most_joint: alone.most_joint.min(most), most_kept, ..alone }
     }

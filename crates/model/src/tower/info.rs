@@ -4,7 +4,7 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KV_BLOCK;
-use gristmill_vision::Processor;
+use gristmill_vision::{Limits as ImageLimits, Processor};
 
 use super::spec::TowerSpec;
 use super::{build, keys};
@@ -50,10 +50,10 @@ impl TowerInfo {
         Ok(Self { spec, processor, program, weights })
     }
 
-    /// Patches of the largest tile in a context of this many tokens.
-    pub(crate) fn most_patches(&self, context: usize) -> usize {
+    /// Patches of the largest tile of images within limits, in a context of this many tokens.
+    pub(crate) fn most_patches(&self, context: usize, images: &ImageLimits) -> usize {
         let of_token = self.spec.merge * self.spec.merge;
-        let most = self.processor.most_patches().min(context.saturating_mul(of_token));
+        let most = self.processor.most_patches_of(images).min(context.saturating_mul(of_token));
         most.max(1).next_multiple_of(of_token)
     }
 
@@ -66,10 +66,16 @@ impl TowerInfo {
         [program.slots.bytes(precision, patches, tokens), cache, rows].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Bytes that a runner takes for pictures in a context of this many tokens: the pass of the largest tile, and the rows
-    /// that are kept.
-    pub(crate) fn runner_bytes(&self, context: usize, precision: Precision, backend: &Backend) -> u64 {
-        let pass = self.picture_bytes(self.most_patches(context), precision, backend);
+    /// Bytes that a runner takes for pictures within limits, in a context of this many tokens: the pass of the largest tile, and
+    /// the rows that are kept.
+    pub(crate) fn runner_bytes(
+        &self,
+        context: usize,
+        images: &ImageLimits,
+        precision: Precision,
+        backend: &Backend,
+    ) -> u64 {
+        let pass = self.picture_bytes(self.most_patches(context, images), precision, backend);
         pass.saturating_add(self.kept_bytes(context) as u64)
     }
 
