@@ -13,7 +13,7 @@ use gristmill_engine::model::{Batch, Encoder, Error, Limits, LoadOptions, Model,
 use gristmill_engine::serde_json;
 use gristmill_engine::vision::{Detail, ImageSpan, Limits as ImageLimits, Patches, Picture, Piece, Prepared, Size};
 use gristmill_engine::{Engine, Pictures, Piece as Generated, Request, SamplingOptions};
-use gristmill_files::gguf::{Array, GgufFile, Value};
+use gristmill_files::gguf::{Array, GgufFile, GgufWriter, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 
@@ -627,6 +627,22 @@ fn parts_of_whole_images_are_refused() {
     let message = engine.generate(with).err().unwrap().to_string();
     assert!(message.contains("prompt_logprobs"), "{message}");
     assert_eq!(generate(&engine, request(&prompt.tokens, &prompt.spans)).0.len(), 6);
+}
+
+/// Towers that are missing are refused by their projector, with those that are there.
+#[test]
+fn other_towers_are_refused_by_name() {
+    let text = Golden::read("lfm2-vl-f32").text;
+    for projector in ["llama4", "glm4v", "internvl", "qwen2.5vl_merger"] {
+        let mut header = GgufWriter::new();
+        header.set("general.architecture", "clip").unwrap();
+        header.set("clip.projector_type", projector).unwrap();
+        let backend = Arc::new(Reference::backend());
+        let model = Model::with_backend(text.clone(), backend, LoadOptions::default()).unwrap();
+        let message = model.with_tower(header.preview()).err().unwrap().to_string();
+        let start = format!("clip.projector_type: `{projector}` is not supported; known: ");
+        assert!(message.starts_with(&start) && message.contains("gemma4uv"), "{message}");
+    }
 }
 
 /// What cannot be read is refused by name, and the sequence stays as it is.

@@ -48,6 +48,11 @@ impl Configs {
             Kind::Lfm2Vl => keys.lfm2(&mut own)?,
             Kind::Qwen => keys.qwen(&mut own)?,
             Kind::Gemma4 => keys.gemma4(&mut own)?,
+            Kind::Gemma4Unified => {
+                let mut merged = Kind::Gemma4.processor();
+                keys.gemma4(&mut merged)?;
+                (own.patch, own.fit) = (merged.patch * merged.merge, merged.fit);
+            }
             Kind::Gemma3 => self.gemma3(&keys, &mut own)?,
             Kind::Pixtral => self.pixtral(&keys, &mut own)?,
         }

@@ -55,7 +55,7 @@ impl ProjectorKeys {
             own.merge = number("clip.vision.spatial_merge_size", merge, 64)?;
         }
         // The keys of Gemma 4 have the factors of its tower (2v − 1), which its processor leaves to the tower.
-        if kind != Kind::Gemma4 {
+        if !matches!(kind, Kind::Gemma4 | Kind::Gemma4Unified) {
             self.mean.iter().for_each(|&mean| own.mean = mean);
             self.std.iter().for_each(|&std| own.std = std);
         }

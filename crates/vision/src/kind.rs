@@ -16,6 +16,8 @@ pub enum Kind {
     Qwen,
     /// Gemma 4.
     Gemma4,
+    /// Gemma 4 12B, whose patches are whole tokens.
+    Gemma4Unified,
     /// Gemma 3.
     Gemma3,
     /// Pixtral, Mistral Small 3.1 and 3.2, Ministral 3.
@@ -27,6 +29,7 @@ const KINDS: &[(Kind, &str, &[&str])] = &[
     (Kind::Lfm2Vl, "Lfm2VlImageProcessor", &["lfm2"]),
     (Kind::Qwen, "Qwen2VLImageProcessor", &["qwen3vl_merger", "qwen2.5vl_merger", "qwen2vl_merger"]),
     (Kind::Gemma4, "Gemma4ImageProcessor", &["gemma4v"]),
+    (Kind::Gemma4Unified, "Gemma4UnifiedImageProcessor", &["gemma4uv"]),
     (Kind::Gemma3, "Gemma3ImageProcessor", &["gemma3"]),
     (Kind::Pixtral, "PixtralImageProcessor", &["pixtral"]),
 ];
@@ -85,6 +88,7 @@ impl Kind {
                 of(14, 2, fit, Filter::Bicubic, clip)
             }
             Kind::Gemma4 => of(16, 3, Fit::Budget { tokens: 280 }, Filter::Bicubic, ([0.0; 3], [1.0; 3])),
+            Kind::Gemma4Unified => of(48, 1, Fit::Budget { tokens: 280 }, Filter::Bicubic, ([0.0; 3], [1.0; 3])),
             Kind::Gemma3 => {
                 let size = Size { width: 896, height: 896 };
                 of(14, 4, Fit::Fixed(size), Filter::Bilinear, halves)
@@ -117,7 +121,7 @@ impl Kind {
                 let around = ("<|vision_start|>".to_owned(), "<|vision_end|>".to_owned());
                 Marks { around, ..of("<|image_pad|>", "<|image_pad|>", "", "") }
             }
-            Kind::Gemma4 => of("<|image|>", "<|image|>", "<|image>", "<image|>"),
+            Kind::Gemma4 | Kind::Gemma4Unified => of("<|image|>", "<|image|>", "<|image>", "<image|>"),
             Kind::Gemma3 => of("<start_of_image>", "<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
             Kind::Pixtral => Marks { row_break: "[IMG_BREAK]".to_owned(), ..of("[IMG]", "[IMG]", "", "[IMG_END]") },
         }

@@ -81,6 +81,7 @@ fn low_detail_has_fewer_tokens_in_every_family() {
         (Kind::Lfm2Vl, 6 * 256 + 13 * 19, 13 * 19),
         (Kind::Qwen, 29 * 43, 14 * 22),
         (Kind::Gemma4, 13 * 20, 8 * 13),
+        (Kind::Gemma4Unified, 13 * 20, 8 * 13),
         (Kind::Gemma3, 256, 256),
         (Kind::Pixtral, 43 * 64, 22 * 32),
     ] {
@@ -94,7 +95,7 @@ fn low_detail_has_fewer_tokens_in_every_family() {
 #[test]
 fn the_largest_tile_within_limits_is_counted() {
     let side = 1..=24_u64;
-    let kinds = [Kind::Lfm2Vl, Kind::Qwen, Kind::Gemma4, Kind::Gemma3, Kind::Pixtral];
+    let kinds = [Kind::Lfm2Vl, Kind::Qwen, Kind::Gemma4, Kind::Gemma4Unified, Kind::Gemma3, Kind::Pixtral];
     for (kind, pixels) in kinds.into_iter().flat_map(|kind| [1, 500, 40_000, 250_000, 1 << 30].map(|n| (kind, n))) {
         let (own, limits) = (kind.processor(), Limits { pixels, ..Limits::default() });
         let counted = own.most_patches_of(&limits);
@@ -184,7 +185,7 @@ fn keys_of_gguf_files_make_the_processor_of_the_folder() {
     assert_eq!(
         limited.read().unwrap_err().to_string(),
         "clip.projector_type: the image processor `kimivl` is not supported; expected one of lfm2, qwen3vl_merger, \
-         qwen2.5vl_merger, qwen2vl_merger, gemma4v, gemma3, pixtral"
+         qwen2.5vl_merger, qwen2vl_merger, gemma4v, gemma4uv, gemma3, pixtral"
     );
 }
 

@@ -137,7 +137,7 @@ const ROWS: &[Row] = &[
         checkpoints: "Gemma 4 31B, 26B-A4B, E2B and E4B",
         layers: "[below](#gemma-4)",
         calls: "Gemma 4's",
-        lacks: "audio; `convert` of the 12B, `gemma4_unified`, and its images (`gemma4uv`)",
+        lacks: "audio; `convert` of the 12B, `gemma4_unified`",
     },
     Row {
         architectures: &["glm4"],

@@ -122,7 +122,7 @@ macro_rules! towers {
 
 towers! {
     gemma3_vl: ["gemma3"], [TOWER];
-    gemma4_vl: ["gemma4v"], [TOWER];
+    gemma4_vl: ["gemma4v", "gemma4uv"], [TOWER];
     lfm2_vl: ["lfm2"], [TOWER];
     mistral3_vl: ["pixtral"], [TOWER];
     qwen_vl: ["qwen3vl_merger"], [TOWER, WITHOUT_DEEPSTACK];

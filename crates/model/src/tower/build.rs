@@ -81,13 +81,9 @@ impl Builder<'_> {
             inputs.extend(standard);
         }
         self.nodes.push(Node::Input { rows: inputs });
-        let mut bias = self.spec.patch_bias.then(|| self.vector("v.patch_embd.bias", width));
-        let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
-        // A tower for videos has a kernel for each of two frames; a picture is both.
-        for kernel in ["weight", "weight.1"].into_iter().take(self.spec.kernels) {
-            let tensor = TensorSpec::new(format!("v.patch_embd.{kernel}"), &[patch, patch, 3, width]).of_patches();
-            let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
-            self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y: residual });
+        match self.spec.patch_norms {
+            Some(eps) => self.normed_patches(patches, residual, eps),
+            None => self.patches(patches, residual),
         }
         if let Some(name) = &self.spec.pre_norm {
             let x = self.norm(name, self.spec.norm, self.spec.norm_eps, residual);
@@ -137,6 +133,30 @@ impl Builder<'_> {
         program.finish();
         program.slots = Arc::new(program.find_slots());
         program
+    }
+
+    /// Adds the rows of patches to their positions.
+    fn patches(&mut self, patches: RowsId, residual: RowsId) {
+        let TowerSpec { patch, width, .. } = *self.spec;
+        let mut bias = self.spec.patch_bias.then(|| self.vector("v.patch_embd.bias", width));
+        let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
+        // A tower for videos has a kernel for each of two frames; a picture is both.
+        for kernel in ["weight", "weight.1"].into_iter().take(self.spec.kernels) {
+            let tensor = TensorSpec::new(format!("v.patch_embd.{kernel}"), &[patch, patch, 3, width]).of_patches();
+            let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
+            self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y: residual });
+        }
+    }
+
+    /// The same with norms before and after each step.
+    fn normed_patches(&mut self, patches: RowsId, residual: RowsId, eps: f32) {
+        let TowerSpec { width, patch_bias, .. } = *self.spec;
+        let x = self.norm("v.patch_norm.1", NormKind::Layer, eps, patches);
+        let y = self.product("v.patch_embd", width, patch_bias, x);
+        let x = self.norm("v.patch_norm.2", NormKind::Layer, eps, y);
+        self.nodes.push(Node::Add { x, scale: 1.0, y: residual });
+        let x = self.norm("v.patch_norm.3", NormKind::Layer, eps, residual);
+        self.nodes.push(Node::Copy { x: self.all(x), out: self.all(residual) });
     }
 
     fn layer(&mut self, layer: usize, residual: RowsId) {

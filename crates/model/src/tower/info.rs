@@ -34,7 +34,7 @@ impl TowerInfo {
     /// An [`Error`] that says what is wrong with the file.
     pub fn read(file: &GgufFile, text: &ModelSpec) -> Result<Self> {
         let spec = family::tower(file)?;
-        let processor = keys::processor(file, &spec.projector)?;
+        let processor = keys::processor(file, &spec)?;
         let (out, levels) = (spec.out, spec.levels() - 1);
         if (out, levels) != (text.hidden, text.picture_layers) {
             return Err(Error::TowerWidth {

@@ -3,10 +3,11 @@
 use gristmill_files::gguf::GgufFile;
 use gristmill_vision::{Processor, ProjectorKeys};
 
+use super::spec::TowerSpec;
 use crate::error::Result;
 
-/// The processor of an `mmproj` file.
-pub(super) fn processor(file: &GgufFile, projector: &str) -> Result<Processor> {
+/// The processor of an `mmproj` file with this tower.
+pub(super) fn processor(file: &GgufFile, tower: &TowerSpec) -> Result<Processor> {
     let keys = file.metadata();
     let of = |name: &str| format!("clip.vision.{name}");
     let number = |name: &str| keys.optional::<u32>(&of(name));
@@ -14,11 +15,18 @@ pub(super) fn processor(file: &GgufFile, projector: &str) -> Result<Processor> {
         let values = keys.optional::<&[f32]>(&of(name))?;
         Ok(values.and_then(|values| <[f32; 3]>::try_from(values).ok()))
     };
+    // Where patches are whole tokens, the key has the side of another patch.
+    let (patch, merge) = match tower.patch_norms {
+        Some(_) => (u32::try_from(tower.patch).unwrap_or(u32::MAX), Some(1)),
+        None => {
+            (keys.required(&of("patch_size"))?, number("spatial_merge_size")?.or(number("projector.scale_factor")?))
+        }
+    };
     let keys = ProjectorKeys {
-        projector: projector.to_owned(),
-        patch: keys.required(&of("patch_size"))?,
+        projector: tower.projector.clone(),
+        patch,
         image_size: keys.required(&of("image_size"))?,
-        merge: number("spatial_merge_size")?.or(number("projector.scale_factor")?),
+        merge,
         mean: colours("image_mean")?,
         std: colours("image_std")?,
         min_pixels: number("image_min_pixels")?,

@@ -13,6 +13,9 @@ pub(crate) const TABLE: &str = "v.position_embd.weight";
 /// The tensors of [`Step::Standardise`].
 pub(crate) const STANDARD: [&str; 2] = ["v.std_bias", "v.std_scale"];
 
+/// Width of keys that no layer has.
+const NO_WIDTH: usize = 32;
+
 /// A tower with its projector. With x the patches' rows, a layer is
 ///
 /// ```text
@@ -38,6 +41,9 @@ pub struct TowerSpec {
     pub patch_bias: bool,
     /// See [`Self::patch_bias`].
     pub biases: bool,
+    /// Layer norms with this number added to the variance: `v.patch_norm.1` of the patches' numbers, `v.patch_norm.2` of their
+    /// rows, and `v.patch_norm.3` of rows with positions.
+    pub patch_norms: Option<f32>,
     /// The norm of patches before the first layer.
     pub pre_norm: Option<String>,
     /// Queries, keys and values have one matrix.
@@ -201,7 +207,8 @@ impl TowerSpec {
 
     /// The keys and values of a picture in a layer.
     pub(crate) fn cache(&self) -> KvSpec {
-        let width = self.width / self.heads.max(1);
+        // A tower without layers has none, but no cache can be so narrow.
+        let width = if self.layers == 0 { NO_WIDTH } else { self.width / self.heads.max(1) };
         KvSpec { heads: self.heads, key_width: width, value_width: width, format: KvFormat::F16, values_in_keys: false }
     }
 

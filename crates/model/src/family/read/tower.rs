@@ -19,6 +19,11 @@ pub(in crate::family) fn projector(source: &Source) -> Result<String> {
 }
 
 impl KeyReader<'_> {
+    /// The projector of the file.
+    pub(in crate::family) fn projector(&self) -> Result<String> {
+        projector(self.source)
+    }
+
     /// What all towers have in common. Positions, steps and the width of the output are the family's.
     pub(in crate::family) fn tower(&self) -> Result<TowerSpec> {
         self.tower_with(self.tower_activation()?)
@@ -34,27 +39,48 @@ impl KeyReader<'_> {
         let tensors = self.source.file.tensors().len();
         let rule = || format!("layers need at least as many tensors, but the file has {tensors}");
         Ok(TowerSpec {
-            projector: projector(self.source)?,
             patch: self.count("vision.patch_size", MAX_SIDE)?,
-            merge: 1,
-            width,
             layers: self.count_within("vision.block_count", tensors, rule)?,
-            patch_bias: self.tensor("v.patch_embd.bias"),
             biases: self.tensor("v.blk.0.attn_out.bias"),
-            pre_norm: None,
             is_gated: self.tensor("v.blk.0.ffn_gate.weight"),
-            kernels: if self.tensor("v.patch_embd.weight.1") { 2 } else { 1 },
             is_fused: self.tensor("v.blk.0.attn_qkv.weight"),
             heads,
             inner: self.count("vision.feed_forward_length", MAX_WIDTH)?,
             norm: if self.tensor("v.blk.0.ln1.bias") { NormKind::Layer } else { NormKind::Rms },
-            norm_eps: self.source.required::<f32>("clip.vision.attention.layer_norm_epsilon")?,
             has_qk_norms: self.tensor("v.blk.0.attn_q_norm.weight"),
             has_post_norms: self.tensor("v.blk.0.attn_post_norm.weight"),
             is_clamped: self.tensor("v.blk.0.attn_q.input_max"),
             scale: (heads as f32 / width as f32).sqrt(),
-            is_centred: false,
             activation,
+            ..self.tower_without_layers(width)?
+        })
+    }
+
+    /// A tower of this width that has no layers; the side of a patch is the family's.
+    pub(in crate::family) fn tower_without_layers(&self, width: usize) -> Result<TowerSpec> {
+        Ok(TowerSpec {
+            projector: projector(self.source)?,
+            patch: 0,
+            merge: 1,
+            width,
+            layers: 0,
+            patch_bias: self.tensor("v.patch_embd.bias"),
+            patch_norms: None,
+            biases: false,
+            pre_norm: None,
+            is_gated: false,
+            kernels: if self.tensor("v.patch_embd.weight.1") { 2 } else { 1 },
+            is_fused: false,
+            heads: 1,
+            inner: 0,
+            norm: NormKind::Layer,
+            norm_eps: self.source.required::<f32>("clip.vision.attention.layer_norm_epsilon")?,
+            has_qk_norms: false,
+            has_post_norms: false,
+            is_clamped: false,
+            scale: 1.0,
+            is_centred: false,
+            activation: GateKind::Linear,
             positions: Positions::None,
             rope: None,
             deepstack: Vec::new(),
@@ -62,6 +88,20 @@ impl KeyReader<'_> {
             out: 0,
             has_audio: self.source.optional::<bool>("clip.has_audio_encoder")?.unwrap_or(false),
         })
+    }
+
+    /// The side of a patch, by the columns of a matrix whose columns are its numbers.
+    pub(in crate::family) fn patch_side_of(&self, name: &str) -> Result<usize> {
+        let columns = self.columns_of(name)?;
+        let side = (columns / 3).isqrt();
+        match 3 * side * side == columns && (1..=MAX_SIDE).contains(&side) {
+            true => Ok(side),
+            false => Err(Error::Value {
+                key: name.to_owned(),
+                found: format!("{columns} columns"),
+                rule: format!("must be those of a square of three colours, of a side of at most {MAX_SIDE}"),
+            }),
+        }
     }
 
     /// The activation of an MLP without a gate.
