@@ -131,7 +131,9 @@ class Opencode(Program):
     compacts = "anchored summary"
 
     def answer(self, address, task):
-        models = dict(scripted=dict(name="scripted", limit=dict(context=self.window, output=2048)))
+        reads = dict(input=["text", "image"], output=["text"])
+        model = dict(name="scripted", limit=dict(context=self.window, output=2048), attachment=True, modalities=reads)
+        models = dict(scripted=model)
         options = dict(baseURL=address + "/v1", apiKey="none")
         provider = dict(npm="@ai-sdk/openai-compatible", name="gristmill", options=options, models=models)
         settings = dict(provider=dict(gristmill=provider), model="gristmill/scripted", autoupdate=False, share="disabled")

@@ -17,12 +17,13 @@ def call(name, /, **arguments):
 
 
 class Scripted:
-    """A server with these rules, pairs of what a prompt has and the completion; the newest event of a prompt counts."""
+    """A server with these rules, pairs of what a prompt has and the completion; the newest event of a prompt counts. With a
+    tower of LFM2-VL its model reads images."""
 
-    def __init__(self, program, model, rules, context=65536):
+    def __init__(self, program, model, rules, context=65536, tower=None):
         self.folder = tempfile.TemporaryDirectory()
         self.path = os.path.join(self.folder.name, "log.jsonl")
-        setup = dict(context=context, template=TEMPLATE, aliases=ALIASES, log=self.path)
+        setup = dict(context=context, template=TEMPLATE, aliases=ALIASES, log=self.path, tower=tower)
         setup["rules"] = [dict(when=when, reply=reply) for when, reply in rules]
         script = os.path.join(self.folder.name, "script.json")
         with open(script, "w") as file:

@@ -48,6 +48,8 @@ const NPM: [&str; 7] =
 const PROGRAMS: [&str; 4] = ["@anthropic-ai/claude-code", "@openai/codex", "opencode-ai", "@qwen-code/qwen-code"];
 /// Programs that are also tested in an earlier version.
 const EARLIER: [&str; 1] = ["@anthropic-ai/claude-code"];
+/// A tiny vision tower, whose rows are as wide as the scripted model.
+const TOWER: &str = "crates/conformance/golden/vision/lfm2-vl-f32.mmproj.gguf";
 /// Random requests of schemathesis for each operation, besides those at the limits of each field.
 const CASES: &str = "50";
 
@@ -293,7 +295,10 @@ fn calls(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("npm packages that call tools", "", checked, &mut packages)?;
     let mut agents = tools.script(&tools.packages, "with_agents.py");
     agents.arg(scripted).arg(model).args([&tools.programs, &tools.earlier]).arg(&tools.aider);
-    page.add("Programs that call tools", "", checked, &mut agents)
+    page.add("Programs that call tools", "", checked, &mut agents)?;
+    let mut images = tools.script(&tools.frameworks, "with_images.py");
+    images.arg(scripted).arg(model).arg(root().join(TOWER)).arg(&tools.programs);
+    page.add("Packages and programs with images", "", checked, &mut images)
 }
 
 /// Test suites of other projects.
