@@ -12,11 +12,11 @@ use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Tokens of a pass over the state.
 const TOKENS: usize = 4;
-/// Tokens whose B and C are copied, so that they are in the L1 cache for all tiles of a unit. Rows are often a multiple of
-/// 4 KiB apart, where few of them stay in a cache.
-const COPIED: usize = 16;
+/// Tokens whose steps and copies of B and C are made at once. The copies are in the L1 cache for all tiles of a unit: rows
+/// are often a multiple of 4 KiB apart, where few of them stay in a cache.
+const CHUNK: usize = LANES;
 /// Tiles of values of a unit, at most.
-const TILES: usize = 4;
+const TILES: usize = 8;
 /// State elements that have a decay each, at most.
 const DECAYS: usize = SCAN_STATES[0];
 
@@ -52,29 +52,27 @@ impl<const BY_ELEMENT: bool> Kernel for ScanRun<'_, BY_ELEMENT> {
             None => state.fill(0.0),
         }
         let (n, first) = (inputs.heads.state, unit.index * tiles * SCAN_TILE);
-        let mut copied = vec![0.0; run.rows.min(COPIED) * 2 * n];
-        for start in (0..run.rows).step_by(COPIED) {
-            let rows = start..run.rows.min(start + COPIED);
-            for (row, copied) in rows.clone().zip(copied.chunks_exact_mut(2 * n)) {
-                inputs.copy_b_and_c(run.first + row, first, copied);
+        let mut copied = vec![0.0; run.rows.min(CHUNK) * 2 * n];
+        let mut steps = Steps { head: None, delta: [[0.0; LANES]; CHUNK], kept: [[0.0; LANES]; CHUNK] };
+        let mut sums = [[0.0; LANES]; CHUNK];
+        for start in (0..run.rows).step_by(CHUNK) {
+            let rows = CHUNK.min(run.rows - start);
+            for (i, copied) in copied.chunks_exact_mut(2 * n).take(rows).enumerate() {
+                inputs.copy_b_and_c(run.first + start + i, first, copied);
             }
-            for (tile, state) in state.chunks_exact_mut(n * SCAN_TILE).enumerate() {
-                let values = Tile::<BY_ELEMENT>::new(inputs, first + tile * SCAN_TILE);
-                let whole = rows.len() - rows.len() % TOKENS;
+            steps.head = None;
+            for (index, state) in state.chunks_exact_mut(n * SCAN_TILE).enumerate() {
+                let tile = Tile::<BY_ELEMENT>::new(inputs, run.first + start, first + index * SCAN_TILE);
+                steps.fill::<S, BY_ELEMENT>(s, &tile, rows);
+                let whole = rows - rows % TOKENS;
                 for at in (0..whole).step_by(TOKENS) {
-                    let mut tokens = [values.token(s, run.first + start + at, &copied[at * 2 * n..]); TOKENS];
-                    for (i, token) in tokens.iter_mut().enumerate().skip(1) {
-                        *token = values.token(s, run.first + start + at + i, &copied[(at + i) * 2 * n..]);
-                    }
-                    values.scan(s, state, &mut tokens);
-                    for (i, token) in tokens.iter().enumerate() {
-                        s.store_f32(token.sum, out.row(start + at + i), tile * SCAN_TILE);
-                    }
+                    tile.pass::<S, TOKENS>(s, state, &steps, &copied, at, &mut sums);
                 }
-                for at in whole..rows.len() {
-                    let mut token = [values.token(s, run.first + start + at, &copied[at * 2 * n..])];
-                    values.scan(s, state, &mut token);
-                    s.store_f32(token[0].sum, out.row(start + at), tile * SCAN_TILE);
+                for at in whole..rows {
+                    tile.pass::<S, 1>(s, state, &steps, &copied, at, &mut sums);
+                }
+                for (i, sums) in sums[..rows].iter().enumerate() {
+                    out.row(start + i)[index * SCAN_TILE..][..SCAN_TILE].copy_from_slice(sums);
                 }
             }
         }
@@ -92,76 +90,114 @@ impl Inputs<'_> {
     }
 }
 
-/// [`SCAN_TILE`] values, and what they have in all tokens.
+/// [`SCAN_TILE`] values of a chunk.
 struct Tile<'a, const BY_ELEMENT: bool> {
     inputs: Inputs<'a>,
+    /// The first token of the chunk.
+    row: usize,
+    /// The first value.
     first: usize,
     head_of: [usize; LANES],
     d: [f32; LANES],
-    dt_bias: [f32; LANES],
-    /// `a` of each state element, or only the first for all.
+    /// With a decay for each state element, these.
     decays: [[f32; LANES]; DECAYS],
 }
 
-/// One token of a tile of values.
-#[derive(Clone, Copy)]
-struct Token<'a, S: Simd> {
-    /// e^(Δ·a); with a decay for each state element Δ.
-    kept: S::F32,
-    /// Δ · x.
-    input: S::F32,
-    b: &'a [f32],
-    c: &'a [f32],
-    /// The output so far.
-    sum: S::F32,
+/// Δ and the kept part of the state, for each token of a chunk and each lane of a tile.
+struct Steps {
+    /// The head of all lanes.
+    head: Option<usize>,
+    delta: [[f32; LANES]; CHUNK],
+    /// e^(Δ·a). With a decay for each state element it is unused.
+    kept: [[f32; LANES]; CHUNK],
+}
+
+impl Steps {
+    /// Makes the steps of a tile. If all its lanes have one head, the lanes of a vector are tokens, and the next tile of the
+    /// head has the same steps.
+    #[inline(always)]
+    fn fill<S: Simd, const BY_ELEMENT: bool>(&mut self, s: S, tile: &Tile<BY_ELEMENT>, rows: usize) {
+        let Inputs { a, dt, dt_bias, heads, .. } = tile.inputs;
+        let decay = |head: usize| if BY_ELEMENT { 0.0 } else { a[head] };
+        let head = tile.head_of[0];
+        if !heads.width.is_multiple_of(SCAN_TILE) {
+            let (bias, decay) = (tile.head_of.map(|head| dt_bias[head]), tile.head_of.map(decay));
+            for i in 0..rows {
+                let row = dt.row(tile.row + i);
+                let dt = tile.head_of.map(|head| row[head]);
+                (self.delta[i], self.kept[i]) = step::<S, BY_ELEMENT>(s, &dt, &bias, &decay);
+            }
+        } else if self.head.replace(head) != Some(head) {
+            let mut of_tokens = [0.0; LANES];
+            for (i, of_token) in of_tokens[..rows].iter_mut().enumerate() {
+                *of_token = dt.row(tile.row + i)[head];
+            }
+            let (bias, decay) = ([dt_bias[head]; LANES], [decay(head); LANES]);
+            let (delta, kept) = step::<S, BY_ELEMENT>(s, &of_tokens, &bias, &decay);
+            for i in 0..rows {
+                (self.delta[i], self.kept[i]) = ([delta[i]; LANES], [kept[i]; LANES]);
+            }
+        }
+    }
+}
+
+/// Δ and e^(Δ·a).
+#[inline(always)]
+fn step<S: Simd, const BY_ELEMENT: bool>(
+    s: S,
+    dt: &[f32; LANES],
+    bias: &[f32; LANES],
+    a: &[f32; LANES],
+) -> ([f32; LANES], [f32; LANES]) {
+    let delta = softplus(s, s.add(s.load_f32(dt, 0), s.load_f32(bias, 0)));
+    let kept = if BY_ELEMENT { delta } else { exp(s, s.mul(delta, s.load_f32(a, 0))) };
+    (s.to_array(delta), s.to_array(kept))
 }
 
 impl<'a, const BY_ELEMENT: bool> Tile<'a, BY_ELEMENT> {
-    fn new(inputs: Inputs<'a>, first: usize) -> Self {
-        let Inputs { a, d, dt_bias, heads, .. } = inputs;
+    fn new(inputs: Inputs<'a>, row: usize, first: usize) -> Self {
+        let Inputs { a, d, heads, .. } = inputs;
         let head_of = std::array::from_fn(|lane| (first + lane) / heads.width);
         let mut decays = [[0.0; LANES]; DECAYS];
-        match BY_ELEMENT {
-            true => (0..heads.state).for_each(|m| decays[m] = head_of.map(|head: usize| a[head * heads.state + m])),
-            false => decays[0] = head_of.map(|head| a[head]),
+        if BY_ELEMENT {
+            (0..heads.state).for_each(|m| decays[m] = head_of.map(|head: usize| a[head * heads.state + m]));
         }
-        Self {
-            inputs,
-            first,
-            head_of,
-            d: head_of.map(|head| d[head]),
-            dt_bias: head_of.map(|head| dt_bias[head]),
-            decays,
-        }
+        Self { inputs, row, first, head_of, d: head_of.map(|head| d[head]), decays }
     }
 
+    /// Adds `N` tokens to the state, and its elements to their outputs.
     #[inline(always)]
-    fn token<'b, S: Simd>(&self, s: S, row: usize, b_and_c: &'b [f32]) -> Token<'b, S> {
-        let Inputs { xbc, dt, heads, .. } = self.inputs;
-        let (inputs, of_row) = (xbc.row(row), dt.row(row));
-        let mut dt = [0.0; LANES];
-        for (dt, head) in dt.iter_mut().zip(self.head_of) {
-            *dt = of_row[head];
+    fn pass<S: Simd, const N: usize>(
+        &self,
+        s: S,
+        state: &mut [f32],
+        steps: &Steps,
+        copied: &[f32],
+        at: usize,
+        sums: &mut [[f32; LANES]; CHUNK],
+    ) {
+        let n = self.inputs.heads.state;
+        let [mut kept, mut input, mut sum] = [[s.splat(0.0); N]; 3];
+        let [mut b, mut c] = [[&copied[..0]; N]; 2];
+        for i in 0..N {
+            let x = s.load_f32(self.inputs.xbc.row(self.row + at + i), self.first);
+            let delta = s.load_f32(&steps.delta[at + i], 0);
+            kept[i] = if BY_ELEMENT { delta } else { s.load_f32(&steps.kept[at + i], 0) };
+            input[i] = s.mul(delta, x);
+            sum[i] = s.mul(s.load_f32(&self.d, 0), x);
+            (b[i], c[i]) = copied[(at + i) * 2 * n..][..2 * n].split_at(n);
         }
-        let delta = softplus(s, s.add(s.load_f32(&dt, 0), s.load_f32(&self.dt_bias, 0)));
-        let kept = if BY_ELEMENT { delta } else { exp(s, s.mul(delta, s.load_f32(&self.decays[0], 0))) };
-        let x = s.load_f32(inputs, self.first);
-        let (b, c) = b_and_c[..2 * heads.state].split_at(heads.state);
-        Token { kept, input: s.mul(delta, x), b, c, sum: s.mul(s.load_f32(&self.d, 0), x) }
-    }
-
-    /// Adds tokens to the state, and its elements to their sums.
-    #[inline(always)]
-    fn scan<S: Simd, const N: usize>(&self, s: S, state: &mut [f32], tokens: &mut [Token<'_, S>; N]) {
         for (m, state) in state.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
             let mut element = s.load_f32(state, 0);
-            for token in tokens.iter_mut() {
-                let kept =
-                    if BY_ELEMENT { exp(s, s.mul(token.kept, s.load_f32(&self.decays[m], 0))) } else { token.kept };
-                element = s.mul_add(token.input, s.splat(token.b[m]), s.mul(kept, element));
-                token.sum = s.mul_add(element, s.splat(token.c[m]), token.sum);
+            for i in 0..N {
+                let kept = if BY_ELEMENT { exp(s, s.mul(kept[i], s.load_f32(&self.decays[m], 0))) } else { kept[i] };
+                element = s.mul_add(input[i], s.splat(b[i][m]), s.mul(kept, element));
+                sum[i] = s.mul_add(element, s.splat(c[i][m]), sum[i]);
             }
             s.store_f32(element, state, 0);
+        }
+        for i in 0..N {
+            s.store_f32(sum[i], &mut sums[at + i], 0);
         }
     }
 }

@@ -138,10 +138,12 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     selective_scan in "cpu/src/scan.rs" by [selective_scan] {
         "s.mul(kept, element));" => "element);",
-        "sum: s.mul(s.load_f32(&self.d, 0), x) }" => "sum: s.splat(0.0) }",
+        "sum[i] = s.mul(s.load_f32(&self.d, 0), x);" => "sum[i] = s.splat(0.0);",
         "let group = self.heads.group_of(value);" => "let group = value - value;",
         "Some(before) => state.copy_from_slice(before)," => "Some(_) => state.fill(0.0),",
-        "*token = values.token(s, run.first + start + at + i," => "*token = values.token(s, run.first + start + at,",
+        "let x = s.load_f32(self.inputs.xbc.row(self.row + at + i)" => "let x = s.load_f32(self.inputs.xbc.row(self.row + at)",
+        "steps.head = None;" => "",
+        "self.head.replace(head) != Some(head)" => "self.head.replace(head).is_none()",
         "a[head * heads.state + m])" => "a[head * heads.state])",
     }
     selective_scan in "kernels/src/ops/scan.rs" by [refuse_recurrent] {
