@@ -31,8 +31,7 @@ const OTHERS: usize = 10;
 
 /// The `mod.rs` that define items next to modules. All others are only an index, so that modules below them can import
 /// types without a circle.
-const NOT_ONLY_INDEX: [&str; 6] = [
-    "engine/src/converse/mod.rs",
+const NOT_ONLY_INDEX: [&str; 5] = [
     "model/src/family/mod.rs",
     "model/src/family/read/mod.rs",
     "model/src/program/mod.rs",

@@ -6,7 +6,7 @@ use gristmill_text::grammar::{Grammar, check_schemas, closed_schema};
 use gristmill_text::template::{Chat, Tool};
 use serde_json::{Value as Json, json};
 
-use super::{ConverseOptions, ToolChoice};
+use super::options::{ConverseOptions, ToolChoice};
 use crate::{Engine, EngineError};
 
 /// A tool whose calls should follow the schema of its arguments and cannot.
