@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::build::build;
+use super::node::Node;
 use super::scratch::{NEVER, Placed, place};
 use super::*;
 use crate::{ModelInfo, family};

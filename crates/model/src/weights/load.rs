@@ -7,12 +7,13 @@ use gristmill_kernels::offload::StreamedTensor;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
 use gristmill_kernels::weight::{Location, TensorView, Weight};
 
+use super::find::find;
+use super::loaded::Weights;
 use super::outer_scale::{scale_of, with_scales};
 use super::streamed::OpenFiles;
 use super::transposed::transposed;
-use super::{TensorSpec, Tensors, Weights, find};
 use crate::error::{Error, Result};
-use crate::program::tensors::{MatrixSpec, VectorSpec};
+use crate::program::tensors::{MatrixSpec, TensorSpec, Tensors, VectorSpec};
 
 /// Loads all weights. `progress` gets the bytes of each tensor read from the file; its error ends loading.
 pub(crate) fn load(

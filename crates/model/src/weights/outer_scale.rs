@@ -14,8 +14,9 @@
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::format::{Format, nvfp4_scaled};
 
-use super::{TensorSpec, find};
+use super::find::find;
 use crate::error::{Error, Result};
+use crate::program::tensors::TensorSpec;
 
 /// The scale that the file has next to a weight.
 pub(super) fn scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Result<Option<&'a TensorInfo>> {

@@ -9,7 +9,7 @@ use gristmill_kernels::format::{Format, nvfp4_scaled};
 use gristmill_kernels::offload::{MatrixSource, StreamedTensor};
 use gristmill_kernels::weight::TensorShape;
 
-use super::find;
+use super::find::find;
 use super::outer_scale::check_scales;
 use crate::error::Result;
 use crate::program::tensors::{RowOrder, TensorSpec};

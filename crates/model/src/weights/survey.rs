@@ -10,11 +10,11 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Location, Role, TensorShape};
 
+use super::find::find;
 use super::outer_scale::{input_scale_of, scale_of};
-use super::{Tensors, find};
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::program::tensors::VectorSpec;
+use crate::program::tensors::{Tensors, VectorSpec};
 
 /// A tensor of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use gristmill_kernels::ops::{DeltaHeads, Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
-use super::{Builder, Input, Layer};
+use super::builder::{Builder, Input, Layer};
 use crate::program::node::Node;
 use crate::program::tensors::{TensorSpec, VectorSpec};
 use crate::program::{Columns, RowsId, VectorId};

@@ -3,7 +3,7 @@
 use gristmill_kernels::ops::Epilogue;
 use gristmill_kernels::weight::Role;
 
-use super::{Builder, Layer, Output};
+use super::builder::{Builder, Layer, Output};
 use crate::program::node::Node;
 use crate::program::tensors::TensorSpec;
 use crate::program::{Columns, PredictionHead, RowsId};

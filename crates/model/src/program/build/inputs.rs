@@ -3,7 +3,7 @@
 use gristmill_kernels::ops::{Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
-use super::{Builder, Layer};
+use super::builder::{Builder, Layer};
 use crate::program::node::Node;
 use crate::program::tensors::TensorSpec;
 use crate::program::{Columns, Factor, RowsId};

@@ -10,7 +10,7 @@
 use gristmill_kernels::ops::{Epilogue, GateKind};
 use gristmill_kernels::weight::Role;
 
-use super::{Builder, Input, Layer};
+use super::builder::{Builder, Input, Layer};
 use crate::program::node::{Attention, Node};
 use crate::program::tensors::{HeadPart, TensorSpec};
 use crate::program::{ActId, ActShape, Columns, GroupsId, MatrixId, RowsId, Unit};

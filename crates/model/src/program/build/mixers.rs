@@ -3,7 +3,7 @@
 use gristmill_kernels::ops::{DecayKind, DeltaHeads, Epilogue, GateKind, GateOrder};
 use gristmill_kernels::weight::Role;
 
-use super::{Builder, Input, Layer};
+use super::builder::{Builder, Input, Layer};
 use crate::program::node::{Attention, Node, QkNorms};
 use crate::program::tensors::{RowOrder, TensorSpec, VectorSpec};
 use crate::program::{ActId, Columns, Factor, MatrixId, RowsId, VectorId};

@@ -3,8 +3,8 @@
 use gristmill_kernels::ops::{Activation, Epilogue};
 use gristmill_kernels::weight::Role;
 
+use super::builder::{Builder, Input, Layer};
 use super::norms::NormVectors;
-use super::{Builder, Input, Layer};
 use crate::program::node::{Experts, Node, Route};
 use crate::program::tensors::TensorSpec;
 use crate::program::{ActId, ActShape, Columns, Factor, MatrixId, RowsId, Unit};

@@ -1,9 +1,9 @@
 //! Norms of rows, and the end of a block.
 
-use super::{Builder, RowsId};
+use super::builder::Builder;
 use crate::program::node::{Node, RmsNorm};
 use crate::program::tensors::TensorSpec;
-use crate::program::{Factor, VectorId};
+use crate::program::{Factor, RowsId, VectorId};
 use crate::spec::NormKind;
 
 /// The weights of a norm of rows.
