@@ -140,7 +140,8 @@ mod tests {
             if i % 7 == 0 {
                 x[i % 32] = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY][i % 4];
             }
-            let (block, finite) = (quantise(&x), x.iter().all(|x| x.is_finite()));
+            let block = quantise(&x);
+            let finite = x.iter().all(|x| x.is_finite());
             let largest = x.iter().fold(0f32, |m, x| m.max(x.abs()));
             if !finite {
                 assert!(block.scale.is_nan() && block.sum.is_nan() && block.q == [0; 8], "{x:?}");

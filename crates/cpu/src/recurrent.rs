@@ -151,7 +151,8 @@ impl<const CHANNELS: bool> Kernel for DeltaRun<'_, CHANNELS> {
             let t = run.first + row;
             let inputs = qkv.row(t);
             let (q, k) = (&inputs[key..][..d], &inputs[heads.keys * d + key..][..d]);
-            let (alpha, beta) = (&alpha.row(t)[gates * head..][..gates], 1.0 / (1.0 + (-beta.row(t)[head]).exp()));
+            let alpha = &alpha.row(t)[gates * head..][..gates];
+            let beta = 1.0 / (1.0 + (-beta.row(t)[head]).exp());
             let seen_keys = match CHANNELS {
                 true => {
                     kept_of_channels(s, kind, decay, [alpha, dt_bias, k], [&mut kept, &mut kept_keys]);
@@ -314,7 +315,8 @@ impl Cpu {
                 None => &before[i * count..][..count],
                 Some(row) => &x.row(run.first + row)[columns.clone()],
             };
-            let (weight, bias) = (&weight[K * columns.start..K * columns.end], bias.map(|bias| &bias[columns.clone()]));
+            let weight = &weight[K * columns.start..K * columns.end];
+            let bias = bias.map(|bias| &bias[columns.clone()]);
             for row in 0..run.rows {
                 let mut inputs = [&before[..0]; K];
                 inputs.iter_mut().enumerate().for_each(|(i, of)| *of = input(row + i));
@@ -346,7 +348,8 @@ impl Cpu {
         let (decay, dt_bias) = (host::slice(OP, decay)?, host::slice(OP, dt_bias)?);
         let runs: Vec<Run> = runs.of_host().into_iter().flatten().collect();
         let (state, out) = (host::rows_mut(OP, &mut state)?, host::rows_mut(OP, &mut out)?);
-        let (tiles, gates) = (heads.width / DELTA_TILE, if CHANNELS { heads.width } else { 1 });
+        let tiles = heads.width / DELTA_TILE;
+        let gates = if CHANNELS { heads.width } else { 1 };
         self.pool.each_unit(&runs, &state, &out, heads.values * tiles, &|run, unit| {
             let (head, tile) = (unit.index / tiles, unit.index % tiles);
             let (decay, dt_bias) = (decay[head], &dt_bias[gates * head..][..gates]);

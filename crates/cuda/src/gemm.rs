@@ -120,7 +120,8 @@ fn launch(
     let kernel = Kernel { file: unit.file, entry: unit.file.trim_end_matches(".cu"), defines: &defines };
     let [ids, pairs, tiles, tile_count] = rows.args();
     let (weight, up) = (w.arg(), product.up_arg());
-    let (columns, stride) = (x.cols(), activation_bytes(x.cols()));
+    let columns = x.cols();
+    let stride = activation_bytes(x.cols());
     let x_arg = match (product.spare, workspace) {
         (Some(memory), _) if plan.gathers => {
             gather_rows::gather(cuda, product, Arg::write(memory), gather_rows::stride(memory))?;
@@ -133,7 +134,8 @@ fn launch(
         _ if plan.cut.family == Family::Wgmma => tiles_of(product.bf16()?, [columns, x.rows()], stride, x_box),
         _ => product.bf16()?,
     };
-    let (flag, params) = (cuda.device.flag(), Arg::params(&params));
+    let flag = cuda.device.flag();
+    let params = Arg::params(&params);
     let args = [weight, up, x_arg, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
     let grid = [word(op, "blocks", plan.grid(&cuda.card, shape)?)?, plan.shares as u32, 1];
     let launch = Launch::new(kernel, grid, plan.cut.threads(), &args);

@@ -33,7 +33,9 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product, plan: &GemmF32Plan) -> Re
 
 /// Launches it to rows that are `y_stride` apart.
 fn launch(cuda: &Cuda, product: &Product, plan: &GemmF32Plan, bias: Arg, to: Arg, y_stride: usize) -> Result<()> {
-    let (op, w, y) = (product.op, product.weight(), product.y);
+    let op = product.op;
+    let w = product.weight();
+    let y = product.y;
     let params = GemmF32Params {
         row_bytes: w.row_bytes as u64,
         y_stride: y_stride as u64,

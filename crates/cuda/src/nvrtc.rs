@@ -54,7 +54,8 @@ impl Nvrtc {
     /// # Errors
     /// What to install; and which libraries were found that cannot be used, and why.
     pub fn open() -> Result<Self, Failure> {
-        let (mut tried, mut refused) = (0, Vec::new());
+        let mut tried = 0;
+        let mut refused = Vec::new();
         for path in candidates() {
             tried += 1;
             match Self::open_at(&path) {

@@ -141,7 +141,9 @@ impl<'a> AttentionCall<'a> {
 pub(crate) fn attention<V: Vendor>(vendor: &V, call: Attention, act: Option<&mut Act>) -> Result<()> {
     let Attention { q, cache, placement, options, out } = &call;
     let act = act.map(|act| ActOutput::new(Attention::NAME, act)).transpose()?;
-    let (cache, spec, blocks) = (cache.storage(Attention::NAME)?, cache.spec(), cache.blocks());
+    let blocks = cache.blocks();
+    let spec = cache.spec();
+    let cache = cache.storage(Attention::NAME)?;
     let call = AttentionCall { device: vendor.device(), q, cache, spec, blocks, placement, options, out, act };
     call.check()?;
     if q.rows() == 0 { Ok(()) } else { vendor.attention(&call) }

@@ -219,7 +219,9 @@ impl Device {
         let address = region.range(offset, bytes)?;
         let pieces = [(self.flag.address(), self.flag.bytes()), (address, bytes)];
         let pending = self.gpu.start_read(&pieces)?;
-        let (gpu, flag, host_failure) = (Arc::clone(&self.gpu), Arc::clone(&self.flag), self.host_failure());
+        let gpu = Arc::clone(&self.gpu);
+        let flag = Arc::clone(&self.flag);
+        let host_failure = self.host_failure();
         Ok(Box::new(FlaggedRead { pending, gpu, flag, host_failure }))
     }
 
@@ -265,7 +267,8 @@ fn check_flag(
     }
     gpu.zero(flag.address(), flag.bytes())?;
     if code == HOST_EXPERTS {
-        let (device, what) = (gpu.properties().id, "experts on the CPU".to_owned());
+        let device = gpu.properties().id;
+        let what = "experts on the CPU".to_owned();
         let late = || {
             format!(
                 "the CPU did not return {index} rows within {limit} ms; other programs may use its cores: start again with \

@@ -32,7 +32,8 @@ pub fn each_run(
         let end = first + parts.iter().map(|part| part.rows).sum::<usize>();
         let y = y.reborrow().columns(first..end)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
-        let (biases, y) = ([bias, None], &y);
+        let biases = [bias, None];
+        let y = &y;
         launch(&Product {
             op,
             parts,

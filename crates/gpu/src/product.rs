@@ -126,7 +126,9 @@ impl<'a> Product<'a> {
         rows: RowSelection<'a>,
         y: &'a ViewMut<'a, f32>,
     ) -> Self {
-        let (parts, biases, epilogue) = (from_ref(part), [None; 2], ProductEpilogue::Store);
+        let parts = from_ref(part);
+        let biases = [None; 2];
+        let epilogue = ProductEpilogue::Store;
         Self { op, parts, first: 0, up: None, x, rows, biases, epilogue, y, act: None, spare: None, rounded: false }
     }
 

@@ -221,7 +221,8 @@ impl Hub {
         if reply.status == 416 {
             return Err(Error::Range { file: file.path.clone(), start: 0, end: length - 1 });
         }
-        let (address, mut bytes) = (reply.url.to_string(), Vec::new());
+        let address = reply.url.to_string();
+        let mut bytes = Vec::new();
         let read = reply.into_body().take(length).read_to_end(&mut bytes);
         read.map_err(|error| Error::Connection { url: address, reason: error.to_string() })?;
         Ok(bytes)

@@ -102,7 +102,8 @@ pub(crate) fn named<'a>(files: &'a [RemoteFile], path: &str) -> Option<Choice<'a
 /// If there is none or several, with the choices, or parts are missing; those of `judge`.
 pub(crate) fn choose<'a>(files: &'a [RemoteFile], reference: &Reference, judge: Judge) -> Result<Picked<'a>, Error> {
     let repo = || reference.repo.clone();
-    let (mut candidates, mut companions) = (choices(files), Vec::new());
+    let mut candidates = choices(files);
+    let mut companions = Vec::new();
     if candidates.is_empty() {
         return Err(Error::NoModels { repo: repo() });
     }

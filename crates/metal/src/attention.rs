@@ -257,7 +257,8 @@ impl<'a> Launches<'a> {
         let [vectors, stats, runs] = [VECTORS, STATS, RUNS].map(|slice| self.scratch.arg(slice, Access::Read));
         let ([slots, positions, _], [out, exact, ..]) = (self.call.ids(), self.call.outputs());
         let sinks = Arg::optional(self.call.options.sinks);
-        let (ends, params) = (self.call.ends(), Arg::params(&self.params));
+        let ends = self.call.ends();
+        let params = Arg::params(&self.params);
         let args = [vectors, stats, slots, positions, sinks, runs, out, exact, ends, params];
         let blocks = limit(self.call.options.heads.div_ceil(WARPS));
         self.launch(kernel, [self.params.sizes.tokens, blocks, 1], THREADS, 0, &args)

@@ -21,7 +21,8 @@ shared_struct! {
 
 /// Launches one of the two products.
 pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> Result<()> {
-    let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
+    let weight = product.weight().arg();
+    let threads_log2 = threads_log2(product.weight().spans);
     let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
     let x = product.exact()?;
     let y = product.y_arg();

@@ -332,7 +332,8 @@ impl Ring {
             (Some(_), [gate, up]) => Some([gate, up]),
             _ => None,
         };
-        let (h, act) = (scratch.h.reborrow(), Some(&mut *scratch.act));
+        let h = scratch.h.reborrow();
+        let act = Some(&mut *scratch.act);
         matmul::multiply_gated(vendor, OP, gate_up, x, rows, bias, weights.activation, h, act)?;
         let rows = RowSelection::Pairs { groups, pairs_per_row: 1, order: PairOrder::ByPair };
         let product = Product::new(OP, down, scratch.act, rows, &scratch.out);

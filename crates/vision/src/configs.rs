@@ -69,7 +69,8 @@ impl Configs {
         vision.number("patch_size", MAX_PATCH)?.iter().for_each(|&patch| own.patch = patch);
         let tokens = Keys { map: &self.model, path: "config.json" }.number("mm_tokens_per_image", MAX_TOKENS)?;
         let (Fit::Fixed(size), tokens) = (own.fit, tokens.unwrap_or(256)) else { return Ok(()) };
-        let (patches, side) = (size.width / own.patch, tokens.isqrt());
+        let patches = size.width / own.patch;
+        let side = tokens.isqrt();
         let is_whole = size.width == size.height && side > 0 && side * side == tokens;
         if !is_whole || patches == 0 || !patches.is_multiple_of(side) || !size.width.is_multiple_of(own.patch) {
             return Err(Error::Value {

@@ -34,7 +34,8 @@ impl Tiling {
     fn closest(&self, from: Size) -> (usize, usize) {
         let ratio = from.width as f64 / from.height as f64;
         let area = (from.width * from.height) as f64;
-        let (mut best, mut difference) = ((1, 1), f64::INFINITY);
+        let mut best = (1, 1);
+        let mut difference = f64::INFINITY;
         for (columns, rows) in self.grids() {
             let own = (ratio - columns as f64 / rows as f64).abs();
             let pixels = (self.side * self.side * columns * rows) as f64;

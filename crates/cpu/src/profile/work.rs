@@ -155,7 +155,8 @@ impl Measured for CausalConv<'_> {
 
 impl Measured for DeltaRule<'_> {
     fn work(&self) -> Work {
-        let (tokens, heads) = (self.qkv.rows(), self.heads);
+        let tokens = self.qkv.rows();
+        let heads = self.heads;
         let rows = tokens * (heads.columns() + self.alpha.cols() + heads.values * (1 + heads.width));
         // A token multiplies the state of each head with its key and its query, and adds the product of key and update.
         let operations = 3.0 * 2.0 * (tokens * heads.state()) as f64;
@@ -165,7 +166,8 @@ impl Measured for DeltaRule<'_> {
 
 impl Measured for SelectiveScan<'_> {
     fn work(&self) -> Work {
-        let (tokens, heads) = (self.xbc.rows(), self.heads);
+        let tokens = self.xbc.rows();
+        let heads = self.heads;
         let rows = tokens * (heads.columns() + heads.heads + heads.values());
         // A token decays each element of the state, adds a product to it, and multiplies it with C.
         let operations = 5.0 * (tokens * heads.elements()) as f64;

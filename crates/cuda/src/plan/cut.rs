@@ -66,7 +66,10 @@ impl Cut {
         chunks: usize,
         time: usize,
     ) -> Self {
-        let (family, split, stages, blocks) = (Family::Wgmma, 1, 8, 1);
+        let family = Family::Wgmma;
+        let split = 1;
+        let stages = 8;
+        let blocks = 1;
         Self { family, tokens, warps, copiers, fragments, split, blocks, stages, chunks, time }
     }
 

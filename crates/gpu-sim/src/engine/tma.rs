@@ -47,7 +47,8 @@ impl Engine {
                 From::Line(from) => bulk.to.copy_from_nonoverlapping(*from, bulk.bytes),
                 From::Tile { map, column, row } => {
                     let memory = self.view.shared.addr();
-                    let (to, bytes) = (std::slice::from_raw_parts_mut(bulk.to, bulk.bytes), bulk.to.addr() - memory);
+                    let to = std::slice::from_raw_parts_mut(bulk.to, bulk.bytes);
+                    let bytes = bulk.to.addr() - memory;
                     map.gather(*column, *row, bytes, to);
                 }
             }

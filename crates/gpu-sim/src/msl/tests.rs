@@ -57,7 +57,9 @@ fn lines_are_kept() {
     for result in both(text) {
         let result = result.unwrap_or_else(|error| panic!("{error}"));
         // Where each word stands by the directives of the result.
-        let (mut line, mut file, mut found) = (0, "", Vec::new());
+        let mut line = 0;
+        let mut file = "";
+        let mut found = Vec::new();
         for row in result.lines() {
             if let Some(rest) = row.strip_prefix("#line ") {
                 let (number, name) = rest.split_once(' ').unwrap();

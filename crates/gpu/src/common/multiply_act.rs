@@ -29,7 +29,8 @@ shared_struct! {
 /// [`MultiplyAct`] in one launch.
 pub(crate) fn multiply_act(device: &Device, call: &MultiplyAct) -> Result<Fused> {
     let MultiplyAct { multiply: Multiply { x, gate, kind, out }, act } = call;
-    let (op, act) = (MultiplyAct::NAME, ActOutput::new(MultiplyAct::NAME, act)?);
+    let op = MultiplyAct::NAME;
+    let act = ActOutput::new(MultiplyAct::NAME, act)?;
     if out.rows() == 0 {
         return Ok(Fused::Yes);
     }

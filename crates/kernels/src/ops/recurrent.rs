@@ -248,7 +248,8 @@ impl Check for DeltaRule<'_> {
         const OP: &str = DeltaRule::NAME;
         let gates = self.heads.values.saturating_mul(if self.has_channel_gates() { self.heads.width } else { 1 });
         let Self { qkv, beta, alpha, decay, dt_bias, kind, heads, state, runs, out } = self;
-        let (rows, values) = (qkv.rows(), heads.values);
+        let rows = qkv.rows();
+        let values = heads.values;
         heads.check(OP)?;
         on_device(OP, device, &[qkv.device(), beta.device(), alpha.device(), state.device(), out.device()])?;
         for (view, cols) in [(&*qkv, heads.columns()), (&*beta, values), (&*alpha, gates)] {

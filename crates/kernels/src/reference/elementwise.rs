@@ -15,9 +15,11 @@ pub(super) fn inverse_rms(x: &[f32], eps: f32) -> f64 {
 
 pub(super) fn rms_norm(call: RmsNorm) -> Result<()> {
     let RmsNorm { x, weight, eps, mut out } = call;
-    let (x, weight) = (Rows::new(RmsNorm::NAME, x)?, weight.as_host().unwrap_or(&[]));
+    let x = Rows::new(RmsNorm::NAME, x)?;
+    let weight = weight.as_host().unwrap_or(&[]);
     RowsMut::new(RmsNorm::NAME, &mut out)?.each(|t, out| {
-        let (x, factor) = (x.row(t), inverse_rms(x.row(t), eps));
+        let factor = inverse_rms(x.row(t), eps);
+        let x = x.row(t);
         for ((out, &x), &weight) in out.iter_mut().zip(x).zip(weight) {
             *out = (f64::from(x) * factor * f64::from(weight)) as f32;
         }

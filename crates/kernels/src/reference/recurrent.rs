@@ -23,7 +23,8 @@ pub(super) fn runs(runs: &Runs) -> Vec<Run> {
 pub(super) fn causal_conv(call: CausalConv) -> Result<()> {
     let (taps, channels) = (call.taps(), call.x.cols());
     let CausalConv { x, weight, bias, silu, mut state, runs: list, mut out } = call;
-    let (x, weight) = (Rows::new(CausalConv::NAME, x)?, weight.as_host().unwrap_or(&[]));
+    let x = Rows::new(CausalConv::NAME, x)?;
+    let weight = weight.as_host().unwrap_or(&[]);
     let mut state = RowsMut::new(CausalConv::NAME, &mut state)?;
     let mut out = RowsMut::new(CausalConv::NAME, &mut out)?;
     for Run { first, rows, read, written } in runs(list) {
@@ -76,7 +77,8 @@ pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
                 s.iter_mut().enumerate().for_each(|(i, s)| *s = f64::from(slot[heads.state_at(h, i / d, i % d)]));
             }
             for t in first..first + rows {
-                let (row, key) = (qkv.row(t), heads.key_of(h) * d);
+                let row = qkv.row(t);
+                let key = heads.key_of(h) * d;
                 let (q, k) = (normalised(&row[key..][..d]), normalised(&row[keys * d + key..][..d]));
                 let v = &row[2 * keys * d + h * d..][..d];
                 for (i, s) in s.chunks_exact_mut(d).enumerate() {
@@ -105,7 +107,8 @@ pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
 
 pub(super) fn gated_norm(call: GatedNorm) -> Result<()> {
     let GatedNorm { mut x, gate, weight, width, order, eps } = call;
-    let (gate, weight) = (Rows::new(GatedNorm::NAME, gate)?, weight.as_host().unwrap_or(&[]));
+    let gate = Rows::new(GatedNorm::NAME, gate)?;
+    let weight = weight.as_host().unwrap_or(&[]);
     RowsMut::new(GatedNorm::NAME, &mut x)?.each(|t, row| {
         let weights = weight.chunks_exact(width).cycle();
         for ((x, gate), weight) in row.chunks_exact_mut(width).zip(gate.row(t).chunks_exact(width)).zip(weights) {
@@ -129,7 +132,8 @@ pub(super) fn multiply(call: Multiply) -> Result<()> {
     let Multiply { x, gate, kind, mut out } = call;
     let (x, gate) = (Rows::new(Multiply::NAME, x)?, Rows::new(Multiply::NAME, gate)?);
     RowsMut::new(Multiply::NAME, &mut out)?.each(|t, out| {
-        let (gates, columns) = (gate.row(t), out.len());
+        let gates = gate.row(t);
+        let columns = out.len();
         for (i, (out, &x)) in out.iter_mut().zip(x.row(t)).enumerate() {
             let gate = gates[i / (columns / gates.len())];
             let factor = match kind {

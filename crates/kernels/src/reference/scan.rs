@@ -24,7 +24,9 @@ pub(super) fn selective_scan(call: SelectiveScan) -> Result<()> {
             for t in first..first + rows {
                 let row = xbc.row(t);
                 let (b, c) = row[heads.values()..].split_at(groups * n);
-                let (x, b, c) = (f64::from(row[value]), &b[group * n..][..n], &c[group * n..][..n]);
+                let x = f64::from(row[value]);
+                let b = &b[group * n..][..n];
+                let c = &c[group * n..][..n];
                 let delta = softplus(f64::from(dt.row(t)[head]) + f64::from(dt_bias[head]));
                 let mut sum = f64::from(d[head]) * x;
                 for (m, s) in s.iter_mut().enumerate() {

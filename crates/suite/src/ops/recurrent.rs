@@ -7,7 +7,8 @@ use crate::rng::Rng;
 /// Runs of a batch of this number of rows, some rows in no run, and the number of slots: no slot is both read and
 /// written.
 pub(super) fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
-    let (mut rows, mut first) = (Vec::new(), rng.below(2));
+    let mut rows = Vec::new();
+    let mut first = rng.below(2);
     while first < tokens {
         let count = rng.between(1, tokens - first);
         rows.push([first, count]);
@@ -96,10 +97,13 @@ pub fn causal_conv(suite: &Suite) {
     let rng = &mut suite.rng("causal_conv");
     for &tokens in suite.some("rows", TOKENS) {
         for channels in [1, 17, 64, 300, 1024] {
-            let (taps, silu, with_bias) = (rng.pick(&[2, 3, 3, 4, 4]), rng.chance(0.5), rng.chance(0.5));
+            let taps = rng.pick(&[2, 3, 3, 4, 4]);
+            let silu = rng.chance(0.5);
+            let with_bias = rng.chance(0.5);
             let (runs, slots) = random_runs(rng, tokens);
             let x = rng.normals(tokens * channels);
-            let (weight, bias) = (rng.normals(channels * taps), rng.normals(channels));
+            let weight = rng.normals(channels * taps);
+            let bias = rng.normals(channels);
             let state = rng.normals(slots * (taps - 1) * channels);
             let call = |b: &Backend, calls: &[&[Words]], left: Left| {
                 let x = Guarded::of(b, &x, tokens, channels, Guard::ODD);

@@ -12,10 +12,12 @@ pub fn embed(suite: &Suite) {
     let rng = &mut suite.rng("embed");
     for &format in suite.some("embed", suite.formats()) {
         // Whole blocks, of float formats any number of elements.
-        let (rows, block) = (rng.between(1, 50), format.block_len());
+        let rows = rng.between(1, 50);
+        let block = format.block_len();
         let cols = block * rng.between(1, 600_usize.div_ceil(block));
         let table = tensor(rng, format, 1, rows, cols);
-        let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
+        let tokens = rng.pick(TOKENS);
+        let scale = rng.pick(&[1.0, 45.254834]);
         let role = rng.pick(&[Role::Table, Role::Tied]);
         let ids: Vec<u32> = (0..tokens).map(|_| rng.below(rows) as u32).collect();
         let run = |b: &Backend| {
@@ -55,10 +57,12 @@ pub fn rms_norm(suite: &Suite) {
     let rng = &mut suite.rng("rms_norm");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 15, 16, 17, 203, 2048] {
-            let (x, weight) = (with_wild_rows(rng, tokens, cols), rng.normals(cols));
+            let x = with_wild_rows(rng, tokens, cols);
+            let weight = rng.normals(cols);
             let eps = rng.pick(&[1e-5, 1e-6]);
             let run = |b: &Backend| {
-                let (x, weight) = (Guarded::of(b, &x, tokens, cols, Guard::ODD), buffer(b, &weight));
+                let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
+                let weight = buffer(b, &weight);
                 let mut out = Guarded::poisoned(b, tokens, cols, Guard { left: 0, right: 5, below: 2 });
                 b.run(RmsNorm { x: x.view(), weight: &weight, eps, out: out.view_mut() }).expect("rms_norm");
                 finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
@@ -91,7 +95,8 @@ pub fn qk_norm(suite: &Suite) {
     let rng = &mut suite.rng("qk_norm");
     for &tokens in suite.some("rows", TOKENS) {
         for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
-            let (x, weight) = (with_wild_rows(rng, tokens * heads, width), rng.normals(width));
+            let x = with_wild_rows(rng, tokens * heads, width);
+            let weight = rng.normals(width);
             let finite = rows_of(&x, width);
             let run = |b: &Backend| {
                 let weight = buffer(b, &weight);
@@ -114,7 +119,8 @@ pub fn rope(suite: &Suite) {
             let pairs = (width - first) / 2 / rng.pick(&[1, 1, 2, width]);
             let frequencies: Vec<f32> =
                 (0..pairs).map(|i| 1e4_f32.powf(-(i as f32) / pairs as f32) * rng.uniform(0.5, 1.0) as f32).collect();
-            let (heads, magnitude) = (rng.between(1, 5), rng.pick(&[1.0, 1.2]));
+            let heads = rng.between(1, 5);
+            let magnitude = rng.pick(&[1.0, 1.2]);
             let x = rng.normals(tokens * heads * width);
             let furthest = rng.pick(&[8, 40_000, 1 << 20]);
             let positions: Vec<u32> = (0..tokens).map(|_| rng.below(furthest) as u32).collect();
@@ -139,7 +145,9 @@ pub fn layer_norm(suite: &Suite) {
     let rng = &mut suite.rng("layer_norm");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 15, 16, 17, 203, 2048] {
-            let (mut x, weight, bias) = (with_wild_rows(rng, tokens, cols), rng.normals(cols), rng.normals(cols));
+            let mut x = with_wild_rows(rng, tokens, cols);
+            let weight = rng.normals(cols);
+            let bias = rng.normals(cols);
             let mean = rng.pick(&[0.0, 1.0, -100.0]);
             x.iter_mut().for_each(|x| *x += mean);
             let run = |b: &Backend| {
@@ -160,7 +168,8 @@ pub fn scale(suite: &Suite) {
     let rng = &mut suite.rng("scale");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
-            let (y, scale) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, -0.0625, 0.1, 45.254834]));
+            let y = with_wild_rows(rng, tokens, cols);
+            let scale = rng.pick(&[1.0, -0.0625, 0.1, 45.254834]);
             let run = |b: &Backend| {
                 let mut y = Guarded::of(b, &y, tokens, cols, Guard::ODD);
                 b.run(Scale { factor: scale, y: y.view_mut() }).expect("scale");
@@ -177,7 +186,8 @@ pub fn soft_cap(suite: &Suite) {
     let rng = &mut suite.rng("soft_cap");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
-            let (mut y, cap) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, 30.0, 50.0]));
+            let mut y = with_wild_rows(rng, tokens, cols);
+            let cap = rng.pick(&[1.0, 30.0, 50.0]);
             let size = cap * rng.pick(&[0.5, 1.0, 3.0]);
             y.iter_mut().for_each(|y| *y *= size);
             let run = |b: &Backend| {
@@ -219,7 +229,8 @@ pub fn copy_rows(suite: &Suite) {
         {
             let x = with_wild_rows(rng, tokens, cols);
             let run = |b: &Backend| {
-                let (x, mut out) = (Guarded::of(b, &x, tokens, cols, guard), Guarded::poisoned(b, tokens, cols, guard));
+                let x = Guarded::of(b, &x, tokens, cols, guard);
+                let mut out = Guarded::poisoned(b, tokens, cols, guard);
                 b.run(CopyRows { x: x.view(), out: out.view_mut() }).expect("copy_rows");
                 Output::from(out.read(b))
             };
@@ -242,7 +253,8 @@ pub fn gather_columns(suite: &Suite) {
             }
             order[cols / 2] = order[0];
             let run = |b: &Backend| {
-                let (x, mut out) = (Guarded::of(b, &x, tokens, cols, guard), Guarded::poisoned(b, tokens, cols, guard));
+                let x = Guarded::of(b, &x, tokens, cols, guard);
+                let mut out = Guarded::poisoned(b, tokens, cols, guard);
                 let order = Guarded::of(b, &order, cols, 1, Guard::ODD);
                 b.run(GatherColumns { x: x.view(), order: order.view(), out: out.view_mut() }).expect("gather_columns");
                 Output::from(out.read(b))
@@ -283,7 +295,8 @@ pub fn add(suite: &Suite) {
 pub fn copies(suite: &Suite) {
     let rng = &mut suite.rng("copies");
     for (rows, cols) in [(0, 3), (1, 1), (5, 7), (33, 200)] {
-        let (values, short) = (rng.normals(rows * cols), rng.normals(rows * cols / 3));
+        let values = rng.normals(rows * cols);
+        let short = rng.normals(rows * cols / 3);
         let run = |b: &Backend| {
             let guarded = Guarded::of(b, &values, rows, cols, Guard::ODD);
             let mut down = vec![0.0; rows * cols];

@@ -51,7 +51,9 @@ impl Inputs {
     /// The mean square of outputs, if the products of B, C and states do not cancel. Values of a head share B and C, so that
     /// all outputs of a token can be near zero by cancellation.
     fn energy(&self, heads: ScanHeads, runs: &[Words]) -> f64 {
-        let (values, n, columns) = (heads.values(), heads.state, heads.columns());
+        let values = heads.values();
+        let n = heads.state;
+        let columns = heads.columns();
         let decays = self.a.len() / heads.heads;
         let mut sum = 0.0;
         for &[first, rows, read, _] in runs.iter().filter(|[_, rows, ..]| *rows > 0) {
@@ -139,7 +141,8 @@ fn damaged(
 ) {
     let Some(&[first, rows, ..]) = runs.iter().find(|[_, rows, ..]| *rows > 0) else { return };
     let (values, columns) = (heads.values(), heads.columns());
-    let (row, last) = (first as usize + rng.below(rows as usize), (first + rows) as usize);
+    let row = first as usize + rng.below(rows as usize);
+    let last = (first + rows) as usize;
     let outputs = |inputs: &Inputs| inputs.run(suite.backend(), heads, slots, &[runs], Left::Outputs).floats;
     let before = outputs(inputs);
     let head_of = |value: usize| value / heads.width;

@@ -20,7 +20,8 @@ impl Walk<'_> {
                 let (size, squares) = (self.budget.size, self.budget.squares);
                 let list = self.list(value)?;
                 self.each(list, |walk, constant| walk.constant(constant))?;
-                let (size, squares) = ((self.budget.size - size) as u64, self.budget.squares - squares);
+                let size = (self.budget.size - size) as u64;
+                let squares = self.budget.squares - squares;
                 parts.others.push(Weight { alternatives: list.len() as u64, size, squares });
                 value.clone()
             }

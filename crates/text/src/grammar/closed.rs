@@ -138,7 +138,9 @@ impl<'a> Walk<'a> {
 
     /// Visits a schema that is combined with those within it.
     fn group(&mut self, place: &Place<'a>, depth: usize) -> Option<()> {
-        let (mut group, mut known, mut next) = (vec![place.clone()], HashSet::from([place.pointer.clone()]), 0);
+        let mut group = vec![place.clone()];
+        let mut known = HashSet::from([place.pointer.clone()]);
+        let mut next = 0;
         while let Some(member) = group.get(next).cloned() {
             self.combined.insert(member.pointer.clone());
             group.extend(self.members(&member).into_iter().filter(|member| known.insert(member.pointer.clone())));

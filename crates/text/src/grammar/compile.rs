@@ -170,7 +170,8 @@ pub(super) fn check_regex(text: &str) -> Result<(), GrammarError> {
 
 fn parser(source: GrammarWithLexer, vocabulary: &Vocabulary) -> Result<Parser, Reason> {
     let init = GrammarInit::Serialized(TopLevelGrammar::from_grammar(source));
-    let (env, mut silent) = (vocabulary.env(), Logger::new(0, 0));
+    let env = vocabulary.env();
+    let mut silent = Logger::new(0, 0);
     let grammar = init.to_cgrammar(Some(env.clone()), &mut silent, limits(), vocabulary.lexemes());
     let grammar = grammar.map_err(|error| Reason::new(&error))?;
     // `stop` would take its match out of the text, which the model has sampled already.

@@ -43,7 +43,8 @@ impl Walk<'_> {
     }
 
     fn property(&self, schema: &Value, name: &str) -> Property {
-        let (mut found, mut rest) = (Property::Absent, vec![schema]);
+        let mut found = Property::Absent;
+        let mut rest = vec![schema];
         for _ in 0..MAX_STEPS {
             let Some(schema) = rest.pop() else { break };
             match schema["properties"].get(name) {

@@ -31,7 +31,8 @@ pub(super) fn rewrite(text: &str) -> Result<String, GrammarError> {
     let mut parts = text.split(SCHEMA);
     let mut rewritten = parts.next().unwrap_or_default().to_owned();
     let mut budget = Budget::default();
-    let (mut own, mut rest) = (rewritten.len(), &text[rewritten.len()..]);
+    let mut own = rewritten.len();
+    let mut rest = &text[rewritten.len()..];
     while let Some(after) = rest.strip_prefix(SCHEMA) {
         let line = 1 + text[..text.len() - after.len()].matches('\n').count();
         let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();

@@ -173,7 +173,8 @@ impl Nodes {
 
     /// These nodes, and those that are reached from them without reading.
     fn closure(&self, nodes: impl IntoIterator<Item = usize>, looks: &[Look]) -> BTreeSet<usize> {
-        let (mut found, mut open) = (BTreeSet::new(), nodes.into_iter().collect::<Vec<_>>());
+        let mut found = BTreeSet::new();
+        let mut open = nodes.into_iter().collect::<Vec<_>>();
         while let Some(node) = open.pop() {
             if found.insert(node) {
                 let is_free = |edge: &Edge| match edge {

@@ -52,7 +52,8 @@ pub(super) fn is_named(schema: &Value) -> bool {
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         rest = tail;
         if first != b'%' {

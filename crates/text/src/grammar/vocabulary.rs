@@ -111,7 +111,8 @@ mod tests {
         let mut types = vec![1; 257];
         types.extend([4, 3]);
         let merges = vec!["a b".to_owned()];
-        let (pre, eos) = (Some("default".into()), Some(258));
+        let pre = Some("default".into());
+        let eos = Some(258);
         Tokenizer::new(Tokens { model: "gpt2".into(), pre, tokens, types, merges, eos, ..Tokens::default() }).unwrap()
     }
 

@@ -37,7 +37,8 @@ impl ReplyForm {
     /// The form of the replies to this prompt, of which the end is kept.
     pub fn new(syntax: &'static Syntax, template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
         let end = prompt.char_indices().rev().nth(PROMPT_END - 1).map_or(0, |(at, _)| at);
-        let (template, prompt_end) = (template.to_owned(), prompt[end..].to_owned());
+        let template = template.to_owned();
+        let prompt_end = prompt[end..].to_owned();
         ReplyForm { syntax: Some(syntax), template, prompt_end, options, ..ReplyForm::plain() }
     }
 
@@ -74,8 +75,10 @@ impl ReplyForm {
         let ReplyOptions { parallel_calls, .. } = self.options;
         let parser = match self.syntax {
             Some(syntax) => {
-                let (reasoning, options) = (syntax.reasoning(&self.template), self.options.clone());
-                let (prompt_end, answer_or_calls) = (&*self.prompt_end, self.answer_or_calls);
+                let reasoning = syntax.reasoning(&self.template);
+                let options = self.options.clone();
+                let prompt_end = &*self.prompt_end;
+                let answer_or_calls = self.answer_or_calls;
                 let answer = [syntax.answer_opening(prompt_end), syntax.answer_closing(prompt_end)];
                 (syntax.parser)(syntax, Start { prompt_end, reasoning, options, answer_or_calls, answer })
             }

@@ -213,9 +213,11 @@ impl Function {
     fn begin_value(&mut self, input: &Input, tag: KeyTag, schemas: &Map<String, Json>) -> Result<FunctionState, Read> {
         let key = input.text(tag.at + self.tags.key.len()..input.offset());
         let (key, rest) = key.split_once(self.tags.key_end).unwrap_or((key, ""));
-        let (key, named_type) = (key.trim(), rest.strip_suffix(self.tags.value).unwrap_or_default().trim());
+        let key = key.trim();
+        let named_type = rest.strip_suffix(self.tags.value).unwrap_or_default().trim();
         let is_text = self.tags.types.map(|types| named_type == types.of_text());
-        let (is_given, is_at_line) = (self.parameters.has(key), is_at_line(input, tag.at));
+        let is_given = self.parameters.has(key);
+        let is_at_line = is_at_line(input, tag.at);
         let is_known = schema::has_parameter(schemas, &self.name, key);
         if let Some(value) = &mut self.parameters.value {
             let is_alike = is_at_line == value.is_at_line;

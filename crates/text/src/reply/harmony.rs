@@ -105,7 +105,8 @@ impl Harmony {
         if !input.advance_to(MESSAGE) {
             return None;
         }
-        let (name, is_final) = (self.function(input.read()), is_final(input.read()));
+        let name = self.function(input.read());
+        let is_final = is_final(input.read());
         // The mark is one within the arguments.
         if name.is_some() && input.read().contains('{') {
             return Some(self.end_call(None, input, output));

@@ -81,7 +81,9 @@ impl Marked {
             false => (frames.leads.to_vec(), frames.within),
         };
         let marks = if answer_or_calls { Vec::new() } else { [within, of_calls].concat() };
-        let (names, frames, is_after_frame) = (Names::new(options.schemas), within.len(), false);
+        let names = Names::new(options.schemas);
+        let frames = within.len();
+        let is_after_frame = false;
         Box::new(Marked {
             state,
             reasoning,

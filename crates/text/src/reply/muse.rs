@@ -111,7 +111,8 @@ impl Muse {
     /// For the reply to a prompt, whose end may have started a message.
     fn new(start: Start) -> Muse {
         let Start { prompt_end, options: ReplyOptions { tools, schemas, .. }, answer_or_calls, .. } = start;
-        let (calls, names) = (Hermes::new(&TAGS, schemas.clone()), Names::new(schemas));
+        let calls = Hermes::new(&TAGS, schemas.clone());
+        let names = Names::new(schemas);
         let started = prompt_end.rsplit_once(TURN).and_then(|(_, started)| started.rsplit_once(MESSAGE));
         let state = match started {
             Some((head, text)) if !ENDS.iter().any(|end| text.contains(end)) => {
@@ -214,7 +215,8 @@ impl Muse {
                 Some(MuseState::Text { message, started: false })
             }
             MuseState::Text { message, started } => {
-                let (message, started) = (message.clone(), *started);
+                let message = message.clone();
+                let started = *started;
                 self.read_text(&message, started, input, output)
             }
             MuseState::Open { tool } => {

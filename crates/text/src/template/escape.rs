@@ -170,7 +170,9 @@ impl Escaper {
     /// [`TemplateError::PrivateUse`] if the conversation leaves no characters for placeholders.
     pub fn escape(self: Arc<Self>, chat: &Chat) -> Result<(Chat, Escapes), TemplateError> {
         let mut chat = chat.clone();
-        let (mut used, mut replaced, mut images) = (self.private.clone(), BTreeSet::new(), 0);
+        let mut used = self.private.clone();
+        let mut replaced = BTreeSet::new();
+        let mut images = 0;
         let mut marks = Vec::new();
         each_text(&mut chat, &mut |Visited { text, is_own, images: own }| {
             used.extend(private(text));

@@ -203,7 +203,8 @@ impl Probe<'_> {
         let two_calls = Message { calls, ..one.clone() };
         let answered = rendered(&[Message::new(Role::Assistant, ANSWERED)], false)?;
         let (_, turn_end) = answered.rsplit_once(ANSWERED)?;
-        let (prompt, one) = (rendered(&[], true)?, rendered(&[one], false)?);
+        let prompt = rendered(&[], true)?;
+        let one = rendered(&[one], false)?;
         let [(before, _), _] = replies(&prompt, &one);
         // A reply does not have the last mark of the prompt.
         let last = prompt.trim_end();

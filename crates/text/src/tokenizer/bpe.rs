@@ -125,7 +125,8 @@ pub(super) fn merges(
             .split_once(' ')
             .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
             .ok_or_else(|| bad(format!("is {merge:?}, not two tokens with a space between")))?;
-        let (pair, merged) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
+        let pair = (id(left)?, id(right)?);
+        let merged = id(&format!("{left}{right}"))?;
         // Special tokens arise only where the caller requests them, never from ordinary text.
         if is_text(merged) {
             merges.entry(pair).or_insert((rank, merged));

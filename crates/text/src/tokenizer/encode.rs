@@ -147,7 +147,8 @@ impl Tokenizer {
             Some(family) => Model::ByteLevel(ByteLevel::new(&vocabulary, &types, family)?),
             None => Model::Scored(Scored::new(&vocabulary, &types)?),
         };
-        let (mut bytes, mut offsets) = (Vec::new(), vec![0]);
+        let mut bytes = Vec::new();
+        let mut offsets = vec![0];
         for (token, &kind) in vocabulary.tokens.iter().zip(&types) {
             model.decode(token, kind, &mut bytes);
             offsets.push(bytes.len());

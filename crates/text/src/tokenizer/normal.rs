@@ -6,11 +6,13 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 /// `barred` bytes of the text, and those that the normalisation changed. Otherwise a text could contain a control token
 /// in a form that nobody looks for.
 pub(super) fn nfc_with_barred(text: &str, barred: &[usize]) -> (String, Vec<usize>) {
-    let (mut normal, mut places) = (String::with_capacity(text.len()), Vec::new());
+    let mut normal = String::with_capacity(text.len());
+    let mut places = Vec::new();
     let mut start = 0;
     while start < text.len() {
         let end = end_of_segment(text, start);
-        let (segment, at) = (&text[start..end], normal.len());
+        let segment = &text[start..end];
+        let at = normal.len();
         normal.extend(segment.nfc());
         let made = &normal[at..];
         if made == segment {

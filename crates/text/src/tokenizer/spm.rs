@@ -109,7 +109,9 @@ impl Scored {
 
     /// [`normal`](Self::normal), and which bytes of it no control token may include, where `barred` are those of the text.
     pub(super) fn normal_with_barred(&self, text: &str, barred: &[usize]) -> (String, Vec<usize>) {
-        let (mut places, mut longer, mut from) = (Vec::with_capacity(barred.len()), self.prefix().len(), 0);
+        let mut places = Vec::with_capacity(barred.len());
+        let mut longer = self.prefix().len();
+        let mut from = 0;
         for &byte in barred {
             let spaces = text.as_bytes()[from..byte].iter().filter(|&&b| b == b' ').count();
             longer += spaces * (SPACE.len() - 1);

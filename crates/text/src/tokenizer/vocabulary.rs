@@ -121,7 +121,9 @@ impl Vocabulary {
 
     /// Checks the lengths of the tables, and the ids in the metadata.
     pub(super) fn check(&self) -> Result<(), TokenizerError> {
-        let (tokens, max, is_bpe) = (self.tokens.len(), i32::MAX as usize, self.model == "gpt2");
+        let tokens = self.tokens.len();
+        let max = i32::MAX as usize;
+        let is_bpe = self.model == "gpt2";
         let merges = usize::from(is_bpe || self.has_merges());
         for (key, len, min) in [("tokens", tokens, 1), ("merges", self.merges.len(), merges)] {
             if !(min..=max).contains(&len) {

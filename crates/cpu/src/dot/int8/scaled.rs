@@ -107,9 +107,11 @@ impl<S: Simd> Columns<S> {
             let q = x.map(|x| &x.q);
             sums = s.scaled_dots::<N, 8>(K::SIGNED, K::PAIR_SUMS, sums, &self.codes, &self.scales[0], q);
         } else {
-            let (codes, q) = (&self.codes.as_chunks().0[0], x.map(|x| &x.q.as_chunks().0[0]));
+            let codes = &self.codes.as_chunks().0[0];
+            let q = x.map(|x| &x.q.as_chunks().0[0]);
             sums = s.scaled_dots::<N, 4>(K::SIGNED, K::PAIR_SUMS, sums, codes, &self.scales[0], q);
-            let (codes, q) = (&self.codes.as_chunks().0[1], x.map(|x| &x.q.as_chunks().0[1]));
+            let codes = &self.codes.as_chunks().0[1];
+            let q = x.map(|x| &x.q.as_chunks().0[1]);
             sums = s.scaled_dots::<N, 4>(K::SIGNED, K::PAIR_SUMS, sums, codes, &self.scales[1], q);
         }
         for t in 0..N {

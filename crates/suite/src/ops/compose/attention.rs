@@ -394,7 +394,8 @@ impl fmt::Display for AttendCase {
 
 /// Up to `most` of the last tokens of each sequence, with padding among them; and the tokens before those.
 fn last_tokens(rng: &mut Rng, layout: &Layout, most: usize) -> [Vec<(u32, u32)>; 2] {
-    let (mut tokens, mut before) = (Vec::new(), layout.tokens());
+    let mut tokens = Vec::new();
+    let mut before = layout.tokens();
     for slot in rng.shuffled(layout.lengths.len()).into_iter().map(|slot| slot as usize) {
         let length = layout.lengths[slot];
         let some = if rng.chance(0.5) { most } else { rng.between(1, most) };

@@ -93,7 +93,9 @@ impl Case {
     /// Runs both operations, or with `at_once` false their parts one by one.
     fn run(&self, b: &Backend, at_once: bool, is_named: bool) -> Found {
         let Self { heads, latent, rotated, plain, .. } = *self;
-        let (tokens, key_width, of_heads) = (self.tokens.len(), latent + rotated, self.tokens.len() * heads);
+        let tokens = self.tokens.len();
+        let key_width = latent + rotated;
+        let of_heads = self.tokens.len() * heads;
         let placement = self.layout.placement(b, &self.tokens);
         let mut cache = (self.used_cache)(b);
         let norm = buffer(b, &self.norm);
@@ -149,7 +151,8 @@ impl Case {
         is_named: bool,
     ) -> Vec<f32> {
         let Self { heads, latent, rotated, precision, .. } = *self;
-        let (tokens, of_heads) = (self.tokens.len(), self.tokens.len() * heads);
+        let tokens = self.tokens.len();
+        let of_heads = self.tokens.len() * heads;
         let parameters = Parameters {
             heads,
             temperature: None,

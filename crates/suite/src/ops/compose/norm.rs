@@ -29,11 +29,16 @@ pub fn add_norm(suite: &Suite) {
     let rng = &mut suite.rng("add_norm");
     let sizes = TOKENS.iter().flat_map(|&tokens| [1, 17, 64, 203, 640].map(|cols| (tokens, cols)));
     for (tokens, cols) in suite.some("add_norm", sizes.chain([(3, 2048), (2, 9216)])) {
-        let (x, y, weight) = (uneven(rng, tokens, cols), uneven(rng, tokens, cols), rng.normals(cols));
-        let (eps, scale, factor) = (rng.pick(&[1e-1, 1e-6]), rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
+        let x = uneven(rng, tokens, cols);
+        let y = uneven(rng, tokens, cols);
+        let weight = rng.normals(cols);
+        let eps = rng.pick(&[1e-1, 1e-6]);
+        let scale = rng.pick(&[1.0, 0.22, -3.0]);
+        let factor = rng.pick(&[1.0, 0.25]);
         let guard = rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]);
         let run = |b: &Backend| {
-            let (x, mut y) = (Guarded::of(b, &x, tokens, cols, Guard::ODD), Guarded::of(b, &y, tokens, cols, guard));
+            let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
+            let mut y = Guarded::of(b, &y, tokens, cols, guard);
             let mut normed = Guarded::poisoned(b, tokens, cols, Guard::ODD);
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
             b.run(AddNorm { norm, scale, factor, y: y.view_mut() }).expect("add_norm");
@@ -67,7 +72,8 @@ fn product(
     (precision, named, tokens): (Precision, bool, usize),
     fill: impl FnOnce(&mut Act),
 ) -> Output {
-    let (matrix, cols) = (b.prepare(matrix, Role::Matrix).expect("prepare"), matrix[0].cols);
+    let cols = matrix[0].cols;
+    let matrix = b.prepare(matrix, Role::Matrix).expect("prepare");
     let mut act = b.alloc_act(precision, tokens + 1, cols).expect("alloc_act");
     if named {
         b.name_readers(&mut act, &[ActReader::dense(&matrix, tokens)]);
@@ -80,7 +86,8 @@ fn product(
 
 /// The product of a matrix with rows, in f64.
 fn expected(matrix: &[TensorView], rows: &[f32]) -> Output {
-    let (weights, cols) = (decoded(&matrix[0]), matrix[0].cols);
+    let weights = decoded(&matrix[0]);
+    let cols = matrix[0].cols;
     let dot =
         |row: &[f32], w: &[f32]| row.iter().zip(w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>() as f32;
     rows.chunks(cols).flat_map(|row| weights.chunks(cols).map(move |w| dot(row, w))).collect::<Vec<_>>().into()
@@ -93,7 +100,8 @@ pub fn add_norm_act(suite: &Suite) {
     for (i, (tokens, cols)) in suite.some("add_norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
         let (precision, named) = ([Precision::Fast, Precision::Exact][i % 2], rng.chance(0.5));
         // A product of sums as they are: no row may have all of its energy.
-        let (x, y) = (uneven(rng, tokens, cols), rng.normals(tokens * cols));
+        let x = uneven(rng, tokens, cols);
+        let y = rng.normals(tokens * cols);
         let [weight, of_sum] = [(); 2].map(|()| rng.normals(cols));
         let next = rng.pick(&[None, Some(1e-2), Some(1e-6)]);
         let (scale, factor) = (rng.pick(&[1.0, 0.22]), rng.pick(&[1.0, 0.25]));
@@ -138,7 +146,8 @@ pub fn multiply_act(suite: &Suite) {
     let kinds = [Linear, Sigmoid, Gelu, Softplus, Normal, NormalTanh, Silu];
     for (i, &tokens) in suite.some("multiply_act", TOKENS.iter().cycle().take(4 * TOKENS.len()).enumerate()) {
         for (cols, span) in [(17, 1), (64, 1), (203, 203), (320, 5), (320, 1), (640, 640)] {
-            let (kind_of_gate, named) = (rng.pick(&kinds), rng.chance(0.5));
+            let kind_of_gate = rng.pick(&kinds);
+            let named = rng.chance(0.5);
             let (precision, gates) = ([Precision::Fast, Precision::Exact][i % 2], cols / span);
             let (x, gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
             let matrix = reader(rng, cols);
@@ -188,7 +197,8 @@ pub fn add_norms(suite: &Suite) {
         let [first, second, y] = [(); 3].map(|()| uneven(rng, tokens, cols));
         let weights = [(); 3].map(|()| rng.normals(cols));
         let eps = [(); 3].map(|()| rng.pick(&[1e-1, 1e-3, 1e-6]));
-        let (scale, factor) = (rng.pick(&[1.0, 0.22, -3.0]), rng.pick(&[1.0, 0.25]));
+        let scale = rng.pick(&[1.0, 0.22, -3.0]);
+        let factor = rng.pick(&[1.0, 0.25]);
         let [even, guard] = [(); 2].map(|()| rng.pick(&[Guard::ODD, Guard { left: 4, right: 0, below: 1 }]));
         let run = |b: &Backend| {
             let (first, second) =
@@ -257,7 +267,8 @@ pub fn norm_act(suite: &Suite) {
     let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
     for (i, (tokens, cols)) in suite.some("norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
         let precisions = sorts[i % sorts.len()];
-        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
+        let x = uneven(rng, tokens, cols);
+        let weight = rng.normals(cols);
         let eps = rng.pick(&[1e-5, 1e-6]);
         let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
         let tensors = [tensor(rng, format, 1, 5, cols)];
@@ -310,8 +321,10 @@ pub fn norm_matmul(suite: &Suite) {
         };
         let tensors: Vec<_> = formats.iter().map(&mut part).collect();
         let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
-        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
-        let (bias, named) = (rng.chance(0.5).then(|| rng.normals(rows)), rng.chance(0.5));
+        let x = uneven(rng, tokens, cols);
+        let weight = rng.normals(cols);
+        let bias = rng.chance(0.5).then(|| rng.normals(rows));
+        let named = rng.chance(0.5);
         let run = |b: &Backend, part: Compared| {
             let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
             let mut normed = Guarded::poisoned(b, tokens, cols, Guard::ODD);
@@ -325,7 +338,8 @@ pub fn norm_matmul(suite: &Suite) {
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut y = Guarded::poisoned(b, tokens, rows, Guard::ODD);
             let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5, out: normed.view_mut() };
-            let (bias, weight) = (bias.as_ref(), &matrix);
+            let bias = bias.as_ref();
+            let weight = &matrix;
             b.run(NormMatmul { norm, act, other: others.first_mut(), weight, bias, y: y.view_mut() })
                 .expect("norm_matmul");
             match part {
@@ -355,7 +369,8 @@ pub fn norm_matmul(suite: &Suite) {
 
 /// The integral of the standard normal density up to x, by Simpson's rule from −9 on.
 fn normal(x: f64) -> f64 {
-    let (steps, end) = (2000, x.clamp(-9.0, 9.0));
+    let steps = 2000;
+    let end = x.clamp(-9.0, 9.0);
     let width = (end + 9.0) / f64::from(steps);
     let density = |at: i32| {
         let weight = if at == 0 || at == steps { 1.0 } else { f64::from(2 + 2 * (at % 2)) };

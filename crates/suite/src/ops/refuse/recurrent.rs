@@ -104,7 +104,9 @@ fn scan(suite: &Suite) {
             })
         });
     };
-    let (sizes, vectors, shape) = ((128, (3, 2), 1024), [2, 2, 2], (3, 64));
+    let sizes = (128, (3, 2), 1024);
+    let vectors = [2, 2, 2];
+    let shape = (3, 64);
     let range = |case: &str, heads| scan(case, Kind::Range, heads, sizes, vectors, shape);
     range("selective_scan: no groups", ScanHeads { groups: 0, ..good });
     range("selective_scan: groups", ScanHeads { groups: 3, ..good });

@@ -245,7 +245,8 @@ impl Shape {
             out
         };
         let begin = automaton.closure([start]);
-        let (first, is_nullable) = (out(&begin), begin.contains(&end));
+        let first = out(&begin);
+        let is_nullable = begin.contains(&end);
         let mut more = alphabet.empty();
         let mut known: BTreeSet<States> = BTreeSet::new();
         let mut open = vec![begin];

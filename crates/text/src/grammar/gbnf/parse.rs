@@ -416,7 +416,8 @@ fn merged(mut ranges: Vec<(char, char)>) -> Vec<(char, char)> {
 
 /// All characters outside of merged ranges.
 fn others(ranges: &[(char, char)]) -> Vec<(char, char)> {
-    let (mut others, mut from) = (Vec::new(), Some('\0'));
+    let mut others = Vec::new();
+    let mut from = Some('\0');
     for &(first, last) in ranges {
         if let (Some(from), Some(until)) = (from, before(first))
             && from <= until

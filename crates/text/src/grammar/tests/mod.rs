@@ -30,7 +30,9 @@ fn tokenizer() -> Tokenizer {
     let mut types = vec![1; 259];
     types.extend([3, 3]);
     let merges = ["{ \"", "\" :"].map(String::from).to_vec();
-    let (model, pre, eos) = ("gpt2".to_owned(), Some("default".to_owned()), Some(END));
+    let model = "gpt2".to_owned();
+    let pre = Some("default".to_owned());
+    let eos = Some(END);
     Tokenizer::new(Vocabulary { model, pre, tokens, types, merges, eos, ..Vocabulary::default() }).unwrap()
 }
 

@@ -46,7 +46,8 @@ fn of_number(random: &mut Random) -> Value {
 
 fn of_array(random: &mut Random, depth: usize) -> Value {
     let (first, second, rest) = (schema(random, depth), schema(random, depth), schema(random, depth));
-    let (prefix, items) = (json!([first, second]), json!([rest, false])[random.below(2)].clone());
+    let prefix = json!([first, second]);
+    let items = json!([rest, false])[random.below(2)].clone();
     let least = random.below(3);
     let mut schema = object(json!({"type": "array", "items": rest, "maxItems": least + 2}));
     some(random, &mut schema, &[("minItems", json!(least)), ("prefixItems", prefix)]);

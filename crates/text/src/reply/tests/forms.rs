@@ -211,7 +211,8 @@ fn minimax() {
 fn llama() {
     let weather = r#"{"name": "get_weather", "parameters": {"city": "Paris"}}"#;
     let time = r#"{"type": "function", "name": "get_time", "parameters": {}}"#;
-    let (is_weather, is_time) = (call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}"));
+    let is_weather = call("get_weather", r#"{"city": "Paris"}"#);
+    let is_time = call("get_time", "{}");
     let both = [is_weather.clone(), is_time.clone()];
     check_call(LLAMA, weather, &both[..1]);
     check_call(LLAMA, &format!("\n{weather};\n {time} ;"), &both);
@@ -249,7 +250,8 @@ fn llama() {
 fn llama4() {
     let weather = r#"{"name": "get_weather", "parameters": {"city": "Paris"}}"#;
     let time = r#"{"name": "get_time", "parameters": {}}"#;
-    let (is_weather, is_time) = (call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}"));
+    let is_weather = call("get_weather", r#"{"city": "Paris"}"#);
+    let is_time = call("get_time", "{}");
     let both = [is_weather.clone(), is_time.clone()];
     for text in [
         format!("{weather}{time}"),

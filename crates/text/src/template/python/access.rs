@@ -136,7 +136,9 @@ pub(in super::super) fn slice(budget: &Budget, value: &Value, start: &Value, sto
             _ => integer(bound).map(Some).map_err(|_| invalid("only integers say where a text or list is sliced")),
         }
     };
-    let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
+    let start = bound(start)?;
+    let stop = bound(stop)?;
+    let step = bound(step)?.unwrap_or(1);
     if step == 0 {
         return Err(invalid("a slice needs a step other than 0"));
     }
@@ -175,7 +177,8 @@ fn slice_bounds(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) ->
 /// The indices that a slice of `len` entries takes; `step` is not zero.
 fn slice_indices(len: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl Iterator<Item = usize> {
     let (start, stop) = slice_bounds(len, start, stop, step);
-    let (forward, step) = (step > 0, i128::from(step));
+    let forward = step > 0;
+    let step = i128::from(step);
     let mut at = start;
     std::iter::from_fn(move || {
         let inside = if forward { at < stop } else { at > stop };

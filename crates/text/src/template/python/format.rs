@@ -247,7 +247,8 @@ struct Formatter<'a> {
 
 impl Formatter<'_> {
     fn expand(&mut self, text: &str) -> Result<String, Error> {
-        let (mut out, mut rest) = (String::new(), text);
+        let mut out = String::new();
+        let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             out.push_str(&rest[..at]);
             let (mark, after) = rest[at..].split_at(1);

@@ -33,7 +33,8 @@ pub(in super::super) fn percent(budget: &Budget, format: &Value, arguments: &Val
     let left = if kind == Kind::Tuple { entries(budget, arguments)? } else { vec![arguments.clone()] };
     let is_mapping = matches!(kind, Kind::Dict | Kind::List | Kind::Range | Kind::Undefined | Kind::Other);
     let mut arguments = Arguments { left: left.into_iter(), mapping: is_mapping.then_some(arguments) };
-    let (mut out, mut rest) = (String::new(), text);
+    let mut out = String::new();
+    let mut rest = text;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
         let (piece, after) = conversion(budget, &rest[at + 1..], &mut arguments)?;

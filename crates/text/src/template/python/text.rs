@@ -194,7 +194,8 @@ fn affixed(text: &str, args: Args, is_affix: impl Fn(&str, &str) -> bool) -> Out
 fn expand_tabs(budget: &Budget, text: &str, size: i64) -> Result<String, Error> {
     let size = usize::try_from(size).unwrap_or(0);
     budget.charge(text.matches('\t').count().saturating_mul(size))?;
-    let (mut out, mut column) = (String::new(), 0);
+    let mut out = String::new();
+    let mut column = 0;
     for c in text.chars() {
         match c {
             '\t' if size > 0 => {
