@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks for other platforms, run on x86-64 Linux:
 #
+#   scripts/cross.sh build    build what `run` runs on emulated Arm CPUs
 #   scripts/cross.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
 #   scripts/cross.sh all      the same with the whole op suite, the kernels' unit tests and a model on Arm
 #   scripts/cross.sh check    type-check and lint the published crates for macOS on Arm and for Windows
@@ -17,6 +18,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ARM=aarch64-unknown-linux-gnu
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 unpacked=$PWD/target/unpacked
 root=$unpacked/root
 scratch=$(mktemp -d)
@@ -125,15 +127,19 @@ old() {
     tests "x86-64 without AVX, a model" "${cpu[@]}" "$(binary models <<<"$built")" one_small_model
 }
 
+# Builds the op suite for Arm, and prints what cargo prints.
+build() {
+    need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    [ -e /usr/aarch64-linux-gnu/lib/crt1.o ] || need /none libc6-dev-arm64-cross
+    across "$ARM" test --no-run -p gristmill-cpu --test levels
+}
+
 # arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite; both with a few cases of
 # every part.
 arm() {
-    need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
-    [ -e /usr/aarch64-linux-gnu/lib/crt1.o ] || need /none libc6-dev-arm64-cross
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     local built suite
+    built=$(build 2>&1) || { tail -50 <<<"$built"; return 1; }
     refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${WITHOUT[@]}"
-    built=$(across "$ARM" test --no-run -p gristmill-cpu --test levels 2>&1) || { tail -50 <<<"$built"; return 1; }
     suite=$(binary levels <<<"$built")
     tests "Arm, op suite" "${WITH[@]}" "$suite" "$@"
     tests "Arm, a few cases" "${WITH[@]}" "$suite" "${FEW[@]}"
@@ -193,6 +199,6 @@ WITH=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu)
 WITHOUT=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
 
 case ${1:-} in
-run | all | check | unpack) "$1" ;;
+build | run | all | check | unpack) "$1" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac

@@ -2,6 +2,7 @@
 # Runs every fuzz target for SECONDS (60) on stable Rust; a crash fails the script and leaves its input in fuzz/artifacts.
 #
 #   scripts/fuzz.sh [SECONDS [TARGET]]
+#   scripts/fuzz.sh build               only build the targets
 #
 # cargo-fuzz asks for nightly because of its sanitizers. Coverage alone, which is what guides libFuzzer, needs only
 # these code generation options. Memory errors are not what is sought here: the parsers have no unsafe code.
@@ -47,6 +48,7 @@ bins=()
 for target in $targets; do bins+=(--bin "$target"); done
 # With --target, build scripts and macros are compiled without these flags.
 RUSTFLAGS=$coverage cargo build --quiet --release --target "$host" --target-dir "$build" "${bins[@]}"
+[ "$seconds" != build ] || exit 0
 
 # As many side by side as there are cores: each has one thread.
 echo "fuzz" $targets": $seconds s each"

@@ -2,7 +2,7 @@
 # Checks the C interface: that gristmill.h is made of the sources, and that programs in C and Go run with the built-in model,
 # under AddressSanitizer and valgrind.
 #
-#   scripts/c/check.sh [--write]
+#   scripts/c/check.sh [--write | --tools-only]
 #
 # --write: write gristmill.h instead. It installs cbindgen into target/tools, and as root on Debian valgrind and Go.
 set -euo pipefail
@@ -12,6 +12,14 @@ CBINDGEN=0.29.4
 export PATH=$PWD/target/tools/bin:$PATH
 [ "$(cbindgen --version 2>/dev/null)" = "cbindgen $CBINDGEN" ] ||
     cargo install --quiet --locked --debug --root target/tools --target-dir target/tools/build cbindgen@$CBINDGEN
+missing=()
+command -v valgrind >/dev/null || missing+=(valgrind libc6-dbg)
+command -v go >/dev/null || missing+=(golang-go)
+if [ ${#missing[@]} -gt 0 ]; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+[ "${1:-}" != --tools-only ] || exit 0
+
 header=crates/c/gristmill.h
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
@@ -21,13 +29,6 @@ if [ "${1:-}" = --write ]; then
     exit
 fi
 diff -u $header "$made" || { echo "$header: differs from crates/c/src; run scripts/c/check.sh --write" >&2; exit 1; }
-
-missing=()
-command -v valgrind >/dev/null || missing+=(valgrind libc6-dbg)
-command -v go >/dev/null || missing+=(golang-go)
-if [ ${#missing[@]} -gt 0 ]; then
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
-fi
 
 # With the whole workspace, so that libraries are not compiled again with other features.
 cargo build --quiet --workspace --examples --bins --lib
