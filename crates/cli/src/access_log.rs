@@ -61,7 +61,8 @@ impl AccessLogArgs {
         if to.is_none() && !log.verbose {
             return Ok((None, None));
         }
-        let (format, to) = (self.log_format, to.map(|to| Arc::new(Mutex::new(to))));
+        let format = self.log_format;
+        let to = to.map(|to| Arc::new(Mutex::new(to)));
         let path = self.access_log.clone().filter(|path| path.as_os_str() != "-");
         let file = path.zip(to.clone()).map(|(path, to)| LogFile { path, to });
         let write = move |request: &LoggedRequest| {

@@ -103,7 +103,8 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new(parser: ReplyParser, show: Show) -> Printer {
         let terminal = io::stdout().is_terminal();
-        let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
+        let wrap = terminal.then(Wrap::default);
+        let dims = terminal && console::styles_allowed();
         let (joiner, answer) = Default::default();
         Printer { parser, show, wrap, dims, in_thought: None, is_dim: false, ends_line: false, joiner, answer }
     }
@@ -112,7 +113,8 @@ impl Printer {
     pub(crate) fn echo(&mut self, prompt: &str) -> Result<(), Failure> {
         let Some(wrap) = self.wrap.as_mut().filter(|_| self.show != Show::Nothing) else { return Ok(()) };
         let start = prompt.char_indices().rev().nth(LONGEST_ECHO - 1).map_or(0, |(at, _)| at);
-        let (mark, columns) = (if start > 0 { "…" } else { "" }, console::columns());
+        let mark = if start > 0 { "…" } else { "" };
+        let columns = console::columns();
         let lines = wrap.push(mark, columns) + &wrap.push(&prompt[start..], columns) + &wrap.finish(columns);
         self.is_dim = true;
         self.write(&lines)?;

@@ -91,7 +91,9 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         args.log.info(format_args!("{}", summary::line(&engine)));
         args.log.info(format_args!("/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends the chat"));
     }
-    let (no_think, log, system) = (args.no_think, args.log, args.system.clone());
+    let no_think = args.no_think;
+    let log = args.log;
+    let system = args.system.clone();
     let draft = drafts.most(engine.model());
     let mut session = Session {
         engine,
@@ -197,7 +199,8 @@ impl Session {
     }
 
     fn stats(&self) {
-        let (context, costs) = (self.engine.context(), run::costs(self.load_time));
+        let context = self.engine.context();
+        let costs = run::costs(self.load_time);
         match &self.last {
             Some(finish) => {
                 let used = finish.usage.prompt_tokens + finish.usage.generated_tokens;

@@ -100,7 +100,9 @@ fn report_line(line: &str, columns: usize) -> String {
         return line.to_owned();
     }
     let start = start_of_further_lines(content, columns);
-    let (mut out, mut used, mut is_first) = (String::new(), 0, true);
+    let mut out = String::new();
+    let mut used = 0;
+    let mut is_first = true;
     for word in content.split_inclusive(' ') {
         let width = word.trim_end().width();
         if width > 0 && used + width > columns && !is_first {

@@ -124,7 +124,8 @@ impl Checkpoint {
         }
         match self.tensors.iter().find(|(tensor, _)| !map.contains_key(*tensor)) {
             Some((tensor, &(number, _))) => {
-                let (tensor, index) = (Name(tensor), index.display());
+                let tensor = Name(tensor);
+                let index = index.display();
                 let problem = format!("has tensor {tensor}, which {index} does not name; fetch both again");
                 Err(wrong(&self.shards[number].path, problem))
             }

@@ -81,7 +81,8 @@ impl<'a, W: Write> Encoder<'a, W> {
 
     /// Writes the blocks of matrices that have a scale each, and then the scales.
     fn split(&mut self, parts: &[Stored], rows: &RowPlan, count: usize) -> Result<(), EncodeError> {
-        let (mut scales, mut blocks) = (Vec::with_capacity(count), Vec::new());
+        let mut scales = Vec::with_capacity(count);
+        let mut blocks = Vec::new();
         let of_part = (count / parts.len().max(1)).max(1);
         for part in parts {
             let mut scale = 1f32;

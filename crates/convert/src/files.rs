@@ -81,7 +81,10 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ConvertEr
 
 /// The text with `null` for each of [`NOT_FINITE`] outside of strings; `None` if there is none.
 fn null_for_not_finite(json: &[u8]) -> Option<Vec<u8>> {
-    let (mut text, mut rest, mut is_string, mut found) = (Vec::with_capacity(json.len()), json, false, false);
+    let mut text = Vec::with_capacity(json.len());
+    let mut rest = json;
+    let mut is_string = false;
+    let mut found = false;
     while let [first, others @ ..] = rest {
         let name = NOT_FINITE.iter().find(|name| !is_string && rest.starts_with(name.as_bytes()));
         if let Some(name) = name {

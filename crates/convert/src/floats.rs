@@ -169,7 +169,8 @@ impl FloatCodes {
     }
 
     fn append_of(&self, codes: &[u8], scales: &[u8], first: usize, count: usize, format: Format, out: &mut Vec<u8>) {
-        let (group, end) = (self.mode.group(), first + count);
+        let group = self.mode.group();
+        let end = first + count;
         let scale = |at: usize| scales.get(at / group).copied().unwrap_or(NAN_E8M0);
         match format {
             Format::MXFP4 => {
@@ -229,8 +230,10 @@ impl BlockScaled {
     ) {
         let [of_rows, of_columns] = self.block;
         let (codes, scales) = (checkpoint.data(&self.codes), checkpoint.data(&self.scales));
-        let (blocks, bytes) = (self.columns.div_ceil(of_columns), self.numbers.block_bytes());
-        let (mut at, end) = (first, first + count);
+        let blocks = self.columns.div_ceil(of_columns);
+        let bytes = self.numbers.block_bytes();
+        let mut at = first;
+        let end = first + count;
         while at < end {
             let (row, column) = (at / self.columns, at % self.columns);
             let row_of_blocks = row / self.rows * self.rows.div_ceil(of_rows) + row % self.rows / of_rows;

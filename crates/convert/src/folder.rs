@@ -95,7 +95,8 @@ impl FolderSource {
     /// The same for rows from `first` on, counted over all parts, of `row` bytes each.
     fn gather_some(&self, parts: &[Stored], rows: &RowPlan, format: Format, first: usize, row: usize, out: &mut [u8]) {
         let mut gathered = Vec::new();
-        let (mut at, most) = (first, (GATHERED / row).max(1));
+        let mut at = first;
+        let most = (GATHERED / row).max(1);
         let mut left = out;
         while !left.is_empty() {
             let (part, start) = (at / rows.count.max(1), at % rows.count.max(1));

@@ -49,7 +49,8 @@ pub(super) fn ranked(
         let expected = format!("whose rows are not {heads} queries of {of_key} rows with keys and values");
         return Ok(Err(expected));
     }
-    let (kv_heads, ranks) = (of_kv_heads / (of_key + of_value), ranks as u64);
+    let kv_heads = of_kv_heads / (of_key + of_value);
+    let ranks = ranks as u64;
     if ranks == 0 || !heads.is_multiple_of(ranks) || !kv_heads.is_multiple_of(ranks) {
         let expected =
             format!("whose {heads} query heads and {kv_heads} KV heads are not those of {ranks} equal ranks");
@@ -75,7 +76,8 @@ pub(super) fn group(config: &Config, part: GroupPart, shape: &[u64]) -> Result<R
     if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) {
         return Err(config.wrong(KV, &kv_heads.into(), format!("a divisor of the {heads} query heads")));
     }
-    let (queries, all) = (heads / kv_heads, (heads + 2 * kv_heads) as u64);
+    let queries = heads / kv_heads;
+    let all = (heads + 2 * kv_heads) as u64;
     let &[rows, columns] = shape else { return Ok(Err("which is not a matrix".to_owned())) };
     if !rows.is_multiple_of(2 * all) {
         return Ok(Err(format!("whose rows are not {all} heads of even width")));

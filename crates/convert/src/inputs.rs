@@ -39,7 +39,8 @@ impl<'a> Planner<'a, '_> {
             Mode::Affine(widths) => (widths.bits, widths.group),
             Mode::Floats(mode) => (mode.bits(), mode.group()),
         };
-        let (mut shape, per_word) = (codes.shape.clone(), bits as u64);
+        let mut shape = codes.shape.clone();
+        let per_word = bits as u64;
         let whole = |words: u64| codes.shape.len() > 1 && (words * 32).is_multiple_of(per_word);
         let Some(columns) = shape.last_mut().filter(|words| whole(**words)) else {
             let expected = format!("which is no matrix in codes of {bits} bits");
@@ -66,7 +67,9 @@ impl<'a> Planner<'a, '_> {
             let expected = format!("whose {columns} columns are not whole groups of {group}");
             return Err(wrong_shape(&codes.name, &codes.shape, expected));
         }
-        let (codes, checkpoint, target) = (codes.clone(), self.checkpoint, self.quantization.target);
+        let codes = codes.clone();
+        let checkpoint = self.checkpoint;
+        let target = self.quantization.target;
         let (format, stored) = match (mode, biases) {
             (Mode::Affine(widths), Some(biases)) => {
                 let numbers = float(&scales)?;
@@ -164,7 +167,8 @@ impl<'a> Planner<'a, '_> {
             _ => 1,
         };
         let numbers = float(&scales)?;
-        let (block, rows) = ([of_rows, columns], rows * count as usize);
+        let block = [of_rows, columns];
+        let rows = rows * count as usize;
         let blocks = BlockScaled { codes: codes.clone(), scales, numbers, block, columns, parts: 1, rows, transposed };
         Ok(self.fp8_input(codes, blocks))
     }

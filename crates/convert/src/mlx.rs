@@ -250,7 +250,8 @@ impl Affine {
 
     /// Numbers `first .. first + count` of `scales` or `biases`.
     fn some_numbers(&self, data: &[u8], first: usize, count: usize) -> Vec<f32> {
-        let (bytes, mut numbers) = (self.numbers.block_bytes(), vec![f32::NAN; count]);
+        let bytes = self.numbers.block_bytes();
+        let mut numbers = vec![f32::NAN; count];
         let _ =
             data.get(first * bytes..).and_then(|rest| self.numbers.decode(rest.get(..count * bytes)?, &mut numbers));
         numbers
@@ -268,7 +269,8 @@ impl Affine {
     ) {
         let Widths { bits, group } = self.widths;
         let codes = checkpoint.data(&self.codes);
-        let (end, groups) = (first + count, first / group..(first + count).div_ceil(group));
+        let end = first + count;
+        let groups = first / group..(first + count).div_ceil(group);
         let numbers = |tensor| self.some_numbers(checkpoint.data(tensor), groups.start, groups.len());
         let (scales, biases) = (numbers(&self.scales), numbers(&self.biases));
         let head = |start: usize| [scales[start / group - groups.start], biases[start / group - groups.start]];

@@ -56,9 +56,11 @@ pub(super) struct Rope {
 /// own.
 fn parameters(family: &Family, config: &Config) -> Result<(Option<Config>, Option<Config>), ConvertError> {
     let object = |key| Ok::<_, ConvertError>(config.object(key)?.map(|found| found.without_nulls(NULLS)));
-    let (given, older) = (object("rope_parameters")?, object("rope_scaling")?.filter(|older| !older.is_empty()));
+    let given = object("rope_parameters")?;
+    let older = object("rope_scaling")?.filter(|older| !older.is_empty());
     let of = |kind| given.as_ref().map_or(Ok(None), |given| given.object(kind));
-    let (full, windowed) = (of(FULL)?.map(|full| full.without_nulls(NULLS)), of(WINDOWED)?);
+    let full = of(FULL)?.map(|full| full.without_nulls(NULLS));
+    let windowed = of(WINDOWED)?;
     let full = match (family.older_scaling, older) {
         (OlderScaling::Replaces, Some(older)) => Some(older),
         (OlderScaling::Replaces | OlderScaling::Unread, _) => full.or(given),

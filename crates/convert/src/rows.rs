@@ -166,11 +166,13 @@ impl Stored {
         let sources = some.clone().map(|row| rows.order.source(row));
         match self {
             Stored::Rows(tensor) => {
-                let (data, bytes) = (checkpoint.data(tensor), rows.columns * format.block_bytes());
+                let data = checkpoint.data(tensor);
+                let bytes = rows.columns * format.block_bytes();
                 sources.for_each(|row| out.extend_from_slice(&data[row * bytes..][..bytes]));
             }
             Stored::Columns { tensor, inputs, outputs } => {
-                let (data, bytes) = (checkpoint.data(tensor), format.block_bytes());
+                let data = checkpoint.data(tensor);
+                let bytes = format.block_bytes();
                 for row in sources {
                     let first = row / outputs * inputs * outputs + row % outputs;
                     let elements = (0..*inputs).map(|input| first + input * outputs);
@@ -214,7 +216,9 @@ impl Stored {
         format: Format,
         out: &mut Vec<u8>,
     ) {
-        let (bytes, mut columns, mut of_head) = (format.block_bytes(), Vec::new(), None);
+        let bytes = format.block_bytes();
+        let mut columns = Vec::new();
+        let mut of_head = None;
         let mut rows = Vec::new();
         for column in some {
             if of_head != Some(column / width) {

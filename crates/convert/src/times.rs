@@ -64,7 +64,8 @@ impl Planner<'_, '_> {
                 }
                 Factor::ScanInputs(setting) => {
                     let Some(list) = self.config.numbers(setting)? else { continue };
-                    let (ends, before) = (self.scan_inputs()?, parts.pop().unwrap_or_default().1);
+                    let ends = self.scan_inputs()?;
+                    let before = parts.pop().unwrap_or_default().1;
                     if list.len() != ends.len() {
                         let expected = format!("a factor for each of the {} inputs", ends.len());
                         return Err(self.config.wrong(setting, &list.len().into(), expected));

@@ -163,7 +163,8 @@ impl TowerPlanner<'_> {
     fn add(&mut self, rule: &TowerRule, place: Option<(u32, usize)>) -> Result<(), ConvertError> {
         let (layer, index) = place.unwrap_or_default();
         let named = |name: &str| name.replace("{layer}", &layer.to_string()).replace("{index}", &index.to_string());
-        let (ours, name) = (named(rule.ours), theirs(self.prefix, &named(rule.theirs)));
+        let ours = named(rule.ours);
+        let name = theirs(self.prefix, &named(rule.theirs));
         match rule.how {
             TowerHow::Linear => {
                 // A norm that the model does not have, or a product without bias.

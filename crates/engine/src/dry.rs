@@ -147,7 +147,8 @@ impl Repetition {
     /// tokens before the end. A token with a break equals none, not even itself. Each comparison either ends a place or
     /// moves the end of the known match, so there are at most two for each token of the text.
     fn longest(&mut self, text: &[u32], start: usize) -> HashMap<u32, usize> {
-        let (n, breaks) = (text.len(), &self.breaks[start..]);
+        let n = text.len();
+        let breaks = &self.breaks[start..];
         let mut longest = HashMap::new();
         let (Some(&last), Some(false)) = (text.last(), breaks.last()) else { return longest };
         // Counted from the end: 0 is the last token.
@@ -278,7 +279,8 @@ mod tests {
             text in "[ab\n:]{0,40}", cuts in prop::collection::vec(1usize..4, 40),
         ) {
             let texts = ["\n", "ab", "b::a"].map(String::from);
-            let (mut breakers, mut at) = (Breakers::new(&texts).unwrap(), 0);
+            let mut breakers = Breakers::new(&texts).unwrap();
+            let mut at = 0;
             for cut in cuts {
                 let end = (at + cut).min(text.len());
                 let found = breakers.end_in(&text.as_bytes()[at..end]);

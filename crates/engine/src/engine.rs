@@ -141,7 +141,8 @@ impl Engine {
         let template_of = |source: Option<&str>| source.map(|it| ModelTemplate::new(it, model.tokenizer().ok()));
         let (template, tool_template) = (template_of(model.template()), template_of(model.tool_template()));
         let (grammars, permits) = Default::default();
-        let (jobs, queue) = (Some(jobs), usize::MAX);
+        let jobs = Some(jobs);
+        let queue = usize::MAX;
         Ok(Engine {
             model,
             plan,
@@ -316,7 +317,8 @@ impl Engine {
 
     /// The token that stands for rows of images.
     fn image_token(&self) -> Result<u32, EngineError> {
-        let (tokenizer, token) = (self.model.tokenizer()?, &self.processor()?.marks.token);
+        let tokenizer = self.model.tokenizer()?;
+        let token = &self.processor()?.marks.token;
         match tokenizer.encode_rendered(token, &[], usize::MAX)?.as_slice() {
             &[id] if tokenizer.is_special(id) => Ok(id),
             _ => Err(EngineError::ImageToken { token: token.clone() }),
@@ -337,7 +339,8 @@ impl Engine {
     /// # Errors
     /// The errors of [`prompt_tokens`](Self::prompt_tokens).
     pub fn prompt_input(&self, prompt: &Prompt) -> Result<(Vec<u32>, Vec<ImageSpan>), EngineError> {
-        let (context, vocabulary) = (self.context(), self.model.spec().vocab);
+        let context = self.context();
+        let vocabulary = self.model.spec().vocab;
         // Up to twice the context, the error says how long the prompt is.
         let (tokens, images) = match self.input_at_most(prompt, context.saturating_mul(2)) {
             Err(EngineError::Model(crate::Error::Tokenizer(TokenizerError::TooManyTokens { at_least, .. }))) => {

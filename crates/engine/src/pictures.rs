@@ -54,7 +54,8 @@ impl Pictures {
             let Some(tile) = span.image.tiles.get(span.tile) else {
                 return wrong(format!("there is no tile {} (found {} tiles)", span.tile, span.image.tiles.len()));
             };
-            let (of_tile, end) = (tower.tokens(tile)?, span.start.saturating_add(span.tokens));
+            let of_tile = tower.tokens(tile)?;
+            let end = span.start.saturating_add(span.tokens);
             if span.start < free || end > tokens {
                 return wrong(format!(
                     "tokens {}..{end} (expected a range after {free} in a prompt of {tokens}); use the tower's layout",

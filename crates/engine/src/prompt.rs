@@ -129,7 +129,8 @@ pub(crate) fn spread(
     if at_least > most {
         return Err(crate::Error::from(TokenizerError::TooManyTokens { at_least, most }).into());
     }
-    let (mut out, mut spans) = (Vec::with_capacity(at_least), Vec::with_capacity(runs.len()));
+    let mut out = Vec::with_capacity(at_least);
+    let mut spans = Vec::with_capacity(runs.len());
     let mut left = runs.iter();
     for &token in tokens {
         match left.as_slice().first().filter(|_| token == id) {

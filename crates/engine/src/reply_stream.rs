@@ -88,7 +88,8 @@ impl ReplyStream {
     /// # Errors
     /// The error that ended the reply.
     pub fn wait(self) -> Result<(ParsedReply, Option<Finish>), EngineError> {
-        let (mut events, mut end) = (Vec::new(), None);
+        let mut events = Vec::new();
+        let mut end = None;
         for event in self {
             match event? {
                 StreamEvent::Reply(event) => events.push(event),

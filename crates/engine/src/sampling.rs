@@ -63,7 +63,8 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
         }
 
         fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SamplingOptions, M::Error> {
-            let (mut options, mut has) = (SamplingOptions::NONE, [false; SETTINGS.len()]);
+            let mut options = SamplingOptions::NONE;
+            let mut has = [false; SETTINGS.len()];
             while let Some(name) = map.next_key::<String>()? {
                 if name == SEED {
                     options.seed = map.next_value::<Option<seed::Text>>()?.map(|seed::Text(seed)| seed);

@@ -82,7 +82,8 @@ impl ExpertLoad {
     /// The tokens of the busiest expert divided by the mean: 1 if all experts got equal numbers. `None` before any
     /// token.
     pub fn imbalance(&self) -> Option<f64> {
-        let (most, all) = (self.tokens.iter().max()?, self.tokens.iter().sum::<u64>());
+        let most = self.tokens.iter().max()?;
+        let all = self.tokens.iter().sum::<u64>();
         (all > 0).then(|| *most as f64 * self.tokens.len() as f64 / all as f64)
     }
 }

@@ -107,7 +107,8 @@ mod tests {
             cuts in prop::collection::vec(1usize..5, 40)
         ) {
             let chars: Vec<char> = text.chars().collect();
-            let (mut pieces, mut at) = (Vec::new(), 0);
+            let mut pieces = Vec::new();
+            let mut at = 0;
             for cut in cuts {
                 let end = (at + cut).min(chars.len());
                 pieces.push(chars[at..end].iter().collect::<String>());

@@ -70,7 +70,8 @@ pub fn with_heads_of(model: &GgufFile, heads: &GgufFile) -> Result<GgufFile> {
             same(&format!("token {at}"), format!("{:?}", own[at]), format!("{:?}", other[at]))?;
         }
     }
-    let (layers, count) = (own.layers()?, other.count("nextn_predict_layers")?);
+    let layers = own.layers()?;
+    let count = other.count("nextn_predict_layers")?;
     if own.has_tensors_of(layers) {
         return Err(Error::Heads("the model has prediction heads in its own file".to_owned()));
     }

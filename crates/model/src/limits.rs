@@ -43,7 +43,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let (context, kv_tokens, output_rows) = (None, None, None);
-        let (sequences, batch_tokens, rollback_tokens, kv_format) = (1, USUAL_BATCH, 0, KvFormat::F16);
+        let sequences = 1;
+        let batch_tokens = USUAL_BATCH;
+        let rollback_tokens = 0;
+        let kv_format = KvFormat::F16;
         let images = ImageLimits::default();
         Self { context, sequences, kv_tokens, batch_tokens, output_rows, rollback_tokens, kv_format, images }
     }

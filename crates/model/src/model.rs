@@ -112,7 +112,8 @@ impl Model {
             Plan::new(&info, &least, options.precision, &backend)?.check()?;
         }
         let total = info.weights.file;
-        let (mut done, mut report) = (0, options.progress.take());
+        let mut done = 0;
+        let mut report = options.progress.take();
         let mut report = |bytes| {
             done += bytes;
             let flow = report.as_mut().map_or(ControlFlow::Continue(()), |report| report(Progress { done, total }));

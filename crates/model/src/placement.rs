@@ -258,7 +258,8 @@ impl Model {
         let opened = open_device(&options)?;
         let info = ModelInfo::read_for(&file, &options)?;
         let mut placed = place(&file, info, opened, options, limits)?;
-        let (limits, notes) = (placed.limits, std::mem::take(&mut placed.notes));
+        let limits = placed.limits;
+        let notes = std::mem::take(&mut placed.notes);
         Ok((placed.load(file)?, limits, notes))
     }
 }

@@ -153,7 +153,8 @@ impl Plan {
     ) -> Result<Self> {
         let PlanParts { spec, program, .. } = parts;
         limits.check()?;
-        let (device, is_cpu) = (backend.free_memory()?, backend.device() == DeviceId::Cpu);
+        let device = backend.free_memory()?;
+        let is_cpu = backend.device() == DeviceId::Cpu;
         let mut plan = Self {
             context: 0,
             trained: spec.context_length,

@@ -65,7 +65,8 @@ impl Model {
             }
         }
         if let Some(tower) = self.tower() {
-            let (all, of_token) = (tower.info.most_patches(plan.context, &limits.images), tower.spec().merge.pow(2));
+            let all = tower.info.most_patches(plan.context, &limits.images);
+            let of_token = tower.spec().merge.pow(2);
             let whole = |n: usize| n.next_multiple_of(of_token).min(all);
             walk(tower, backend, all, sizes(all, |n| n.next_multiple_of(of_token)).map(whole))?;
             // A step with a picture, and those after it.

@@ -42,7 +42,8 @@ enum Piece {
 impl Reranker {
     /// The reranker that a model is; `None` for another model.
     pub fn of(model: &Model) -> Option<Self> {
-        let (file, width) = (model.file(), model.spec().hidden);
+        let file = model.file();
+        let width = model.spec().hidden;
         let metadata = file.metadata();
         let text = |key: &str| metadata.optional::<&str>(key).ok().flatten();
         // A prompt of another form is another model's.

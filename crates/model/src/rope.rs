@@ -7,7 +7,8 @@ use crate::spec::{RopeScaling, RopeSpec};
 /// The angle per position of each pair (`width / 2`), and the magnitude that sine and cosine are multiplied with.
 /// `factors` (one per pair) divide the frequencies.
 pub(super) fn frequencies(spec: &RopeSpec, factors: Option<&[f32]>) -> (Vec<f32>, f32) {
-    let (width, base) = (spec.width as f64, f64::from(spec.base));
+    let width = spec.width as f64;
+    let base = f64::from(spec.base);
     let unscaled = (0..spec.width / 2).map(|i| {
         let factor = factors.and_then(|factors| factors.get(i)).map_or(1.0, |&f| f64::from(f));
         base.powf(-2.0 * i as f64 / width) / factor

@@ -117,8 +117,10 @@ impl Runner {
             let plan = Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)?;
             plan.check().map(|()| plan)
         })?;
-        let (backend, spec) = (&*model.backend, &model.spec);
-        let (tokens, rows) = (limits.batch_tokens, limits.rows());
+        let backend = &*model.backend;
+        let spec = &model.spec;
+        let tokens = limits.batch_tokens;
+        let rows = limits.rows();
         let (rotaries, state, scratch, sampled, drafts) = model.freeing_slots(|| {
             let _exclusive = backend.exclusive();
             let sizes = [tokens, rows, limits.kept_tokens(backend)];

@@ -240,13 +240,17 @@ impl State {
         reuse: Reuse,
     ) -> Result<Self> {
         let slots = vec![Slot::default(); limits.sequences];
-        let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
+        let fixed = Fixed::new(backend, spec, limits, reuse)?;
+        let prefix = PrefixCache::default();
         let hidden = Fixed::of_hidden(backend, spec, limits)?;
         let slots_of_hidden = fixed.as_ref().or(hidden.as_ref()).map_or(0, |fixed| fixed.slots.count());
         let last_hidden =
             fixed::last_hidden(spec).map(|state| FixedBuffers::new(backend, vec![state], slots_of_hidden));
         let last_hidden = last_hidden.collect::<Result<_>>()?;
-        let (groups, layers, first_head, spacing) = (vec![], vec![], spec.layers.len(), SPACING);
+        let groups = vec![];
+        let layers = vec![];
+        let first_head = spec.layers.len();
+        let spacing = SPACING;
         let mut state =
             Self { context, slots, groups, fixed, hidden, last_hidden, layers, first_head, prefix, spacing };
         for (index, layer) in spec.all_layers().enumerate() {

@@ -56,7 +56,8 @@ impl Access {
 }
 
 fn of(access: &Access, keys: &Keys, request: &Request) -> Result<Tenant, ApiError> {
-    let (headers, path) = (request.headers(), request.uri().path());
+    let headers = request.headers();
+    let path = request.uri().path();
     check_one_host(headers)?;
     if health::PATHS.contains(&path) {
         return Ok(Tenant::default());

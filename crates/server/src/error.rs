@@ -85,7 +85,9 @@ impl ApiError {
     }
 
     pub(crate) fn body(&self) -> ErrorBody {
-        let (message, param, code) = (self.message.clone(), self.param.clone(), self.code);
+        let message = self.message.clone();
+        let param = self.param.clone();
+        let code = self.code;
         ErrorBody { error: ErrorDetail { message, r#type: self.kind(), param, code } }
     }
 

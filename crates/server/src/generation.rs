@@ -83,12 +83,14 @@ impl Running {
             Input::Texts { prompts, .. } => prompts.len(),
         };
         // A request that the key's limits or the queue refuse costs no further work.
-        let (id, choices) = (tenant.id(), prompts.saturating_mul(n));
+        let id = tenant.id();
+        let choices = prompts.saturating_mul(n);
         let turn = tenant.turn(choices).map_err(|error| paths.of_count(n, error))?;
         let places = model.engine.reserve(id, choices).map_err(|error| paths.error_of_places(n, error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&model.engine, &[]));
-        let (reply, cancellers) = (Reply::new(n), Vec::new());
+        let reply = Reply::new(n);
+        let cancellers = Vec::new();
         let pledge = places.pledge();
         let running =
             Running { reply, ignored, pieces, cancellers, first: None, pledge, counts, left: 0, paths, recorder, turn };
@@ -244,7 +246,8 @@ impl Starting<'_> {
         let (watches, accepted): (Vec<_>, Vec<_>) =
             (0..n).map(|_| model.app().metrics.watch(model.metrics(), now, tenant)).unzip();
         let delivers = (first..).zip(watches).map(|(choice, mut watch)| {
-            let (sender, mut until_call) = (sender.clone(), ends.then(&parser));
+            let sender = sender.clone();
+            let mut until_call = ends.then(&parser);
             move |event: Result<Piece, EngineError>| {
                 watch.see(&event);
                 let has_call =

@@ -46,7 +46,8 @@ pub(crate) async fn serve<W: Writer>(
     read: Read<W>,
 ) -> Result<Response, ApiError> {
     let slot = app.models.find(fields.model()?.as_deref())?.clone();
-    let (is_stream, loaded) = (fields.is_true("stream"), slot.clone());
+    let is_stream = fields.is_true("stream");
+    let loaded = slot.clone();
     let mut load = Box::pin(async move { app.load(&loaded).await });
     let model = match is_stream {
         true => match timeout(HEAD_WAITS, &mut load).await {

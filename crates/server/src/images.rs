@@ -189,7 +189,9 @@ pub(crate) fn prepared(
     }
     // Agents send one screenshot several times. An index is that of the first part that is the same.
     let first = |index: usize| parts[..index].iter().position(|before| before.is_same(&parts[index])).unwrap_or(index);
-    let (mut files, mut fetched, mut tokens) = (Vec::with_capacity(parts.len()), 0, 0);
+    let mut files = Vec::with_capacity(parts.len());
+    let mut fetched = 0;
+    let mut tokens = 0;
     for (index, part) in parts.iter().enumerate() {
         let bytes = if first(index) == index { part.bytes(options)? } else { Vec::new() };
         fetched += if matches!(part.source, Source::Url(_)) { bytes.len() as u64 } else { 0 };

@@ -118,6 +118,7 @@ pub(crate) async fn slots(
     Query(query): Query<ModelQuery>,
 ) -> Result<Json<Vec<SlotInfo>>, ApiError> {
     let engine = app.loaded_model(query.model())?.engine.clone();
-    let (running, n_ctx) = (engine.stats().running, engine.context());
+    let running = engine.stats().running;
+    let n_ctx = engine.context();
     Ok(Json((0..engine.sequences()).map(|id| SlotInfo { id, n_ctx, is_processing: id < running }).collect()))
 }

@@ -103,7 +103,8 @@ impl Server {
         }
         let places = Arc::new(Semaphore::new(app.options.connections));
         let patience = app.options.patience;
-        let (http, service) = (http(patience), TowerToHyperService::new(routes(app.clone())));
+        let http = http(patience);
+        let service = TowerToHyperService::new(routes(app.clone()));
         let graceful = GracefulShutdown::new();
         let mut end = std::pin::pin!(async {
             end.await;
@@ -154,7 +155,8 @@ async fn serve_monitors(listener: Listener, app: App) {
 
 /// Serves a few connections at a time, until it is dropped.
 async fn serve_all(listener: Listener, http: http1::Builder, patience: Duration, router: Router) {
-    let (service, places) = (TowerToHyperService::new(router), Arc::new(Semaphore::new(MONITORS)));
+    let service = TowerToHyperService::new(router);
+    let places = Arc::new(Semaphore::new(MONITORS));
     let mut connections = JoinSet::new();
     loop {
         let place = places.clone().acquire_owned().await;

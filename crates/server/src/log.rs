@@ -79,7 +79,8 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let (time, start) = (SystemTime::now(), Instant::now());
     let id = request_id::of(request.headers());
     let is_anthropic = error::is_anthropic(request.uri(), request.headers());
-    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    let method = request.method().to_string();
+    let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
     response.headers_mut().insert(REQUEST_ID, id.clone());
     if is_anthropic {

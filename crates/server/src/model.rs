@@ -77,7 +77,8 @@ pub(crate) async fn show(
 impl ModelFacts {
     fn new(served: &ServedModel) -> ModelFacts {
         let model = served.engine.model();
-        let (spec, routers) = (model.spec(), model.spec().routers());
+        let spec = model.spec();
+        let routers = model.spec().routers();
         let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
         let (mut parameters, mut bytes) = (0, 0);
         for tensor in model.file().tensors() {

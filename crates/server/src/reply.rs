@@ -126,7 +126,9 @@ impl Reply {
 
     /// Takes the next piece of a choice.
     pub(crate) fn push(&mut self, choice: usize, piece: Piece) -> Step {
-        let (token, logprob, trace) = (piece.token, piece.logprob.clone(), Trace::of(&piece));
+        let token = piece.token;
+        let logprob = piece.logprob.clone();
+        let trace = Trace::of(&piece);
         let changes = self.choices.get_mut(choice).map(|choice| choice.push(piece)).unwrap_or_default();
         Step { choice, token, changes, logprob, trace }
     }

@@ -52,7 +52,8 @@ impl Conversation {
     /// Prepares the images. It blocks.
     pub(crate) fn prepare_images(&mut self, model: &ServedModel) -> Result<(), ApiError> {
         if !self.images.is_empty() {
-            let (options, engine) = (&model.app().options.images, &model.engine);
+            let options = &model.app().options.images;
+            let engine = &model.engine;
             self.options.images = prepared(&self.images, options, engine.processor()?, engine.context())?;
         }
         Ok(())

@@ -49,7 +49,8 @@ impl App {
         let models = Arc::new(Registry::new(models, &metrics, options.kv_events.clone()));
         let salts = RandomState::new();
         let keys = Keys::new(&options.access.keys);
-        let (started, stopping) = (seconds(), AtomicBool::new(false));
+        let started = seconds();
+        let stopping = AtomicBool::new(false);
         App(Arc::new(Shared { models, options, keys, metrics, salts, started, stopping }))
     }
 

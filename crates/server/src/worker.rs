@@ -117,7 +117,8 @@ pub(crate) async fn server_info(
     Query(query): Query<ModelQuery>,
 ) -> Result<Json<ServerInfo>, ApiError> {
     let model = app.loaded_model(query.model())?;
-    let (name, engine) = (model.name().to_owned(), &model.engine);
+    let name = model.name().to_owned();
+    let engine = &model.engine;
     let capacity = engine.stats().kv.capacity;
     Ok(Json(ServerInfo {
         served_model_name: name.clone(),
@@ -146,7 +147,8 @@ pub(crate) async fn model_info(
     Query(query): Query<ModelQuery>,
 ) -> Result<Json<ModelInfo>, ApiError> {
     let served = app.loaded_model(query.model())?;
-    let (name, model) = (served.name().to_owned(), served.engine.model());
+    let name = served.name().to_owned();
+    let model = served.engine.model();
     let architecture = model.spec().architecture.to_string();
     Ok(Json(ModelInfo {
         served_model_name: name.clone(),

@@ -105,7 +105,8 @@ fn now() -> u64 {
 fn table(lines: &[Line], now: u64) -> String {
     let width = lines.iter().map(|line| line.name.width()).max().unwrap_or(0);
     let row = |line: &Line| {
-        let (size, used) = (console::bytes(line.bytes), line.last_used.map_or("?".to_owned(), |used| ago(now, used)));
+        let size = console::bytes(line.bytes);
+        let used = line.last_used.map_or("?".to_owned(), |used| ago(now, used));
         format!("{:width$}  {:<11}  {size:>9}  {used}\n", line.name, line.format)
     };
     lines.iter().map(row).collect()

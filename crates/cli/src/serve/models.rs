@@ -215,7 +215,8 @@ impl Loads {
         if self.capacity.count_experts {
             engine.count_experts(true);
         }
-        let (draft, engine) = (drafts.most(engine.model()), Arc::new(engine));
+        let draft = drafts.most(engine.model());
+        let engine = Arc::new(engine);
         self.held.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(&engine), memory));
         Ok(LoadedModel { engine, sampling, draft })
     }
@@ -279,7 +280,8 @@ fn is_runnable(path: &Path, log: &Verbosity) -> bool {
         Ok(check_architecture(&file)?)
     });
     if let Err(failure) = &checked {
-        let (path, reason) = (path.display().to_string(), failure.message());
+        let path = path.display().to_string();
+        let reason = failure.message();
         let reason = reason.strip_prefix(&format!("{path}: ")).unwrap_or(&reason);
         log.info(format_args!("not served: {path}: {reason}"));
     }

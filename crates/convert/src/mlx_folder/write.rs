@@ -109,7 +109,8 @@ fn text(path: &Path, value: &Value) -> Result<(), ConvertError> {
 
 /// Cuts the tensors into files, in order. What is made together is in one file.
 fn shards(made: &[Made]) -> Vec<Vec<&Made>> {
-    let (mut shards, mut bytes) = (Vec::<Vec<&Made>>::new(), 0);
+    let mut shards = Vec::<Vec<&Made>>::new();
+    let mut bytes = 0;
     for made in made {
         let own: u64 = made.tensors.iter().map(|tensor| tensor.bytes).sum();
         match shards.last_mut().filter(|_| bytes + own <= MOST) {

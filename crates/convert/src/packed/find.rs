@@ -246,7 +246,8 @@ impl Planner<'_, '_> {
         let &[count, bytes, rows] = codes.shape.as_slice() else {
             return Err(wrong_shape(&codes.name, &codes.shape, "which is no stack of matrices"));
         };
-        let (columns, group) = (2 * bytes, mode.group() as u64);
+        let columns = 2 * bytes;
+        let group = mode.group() as u64;
         let name = format!("{}_weight_scale", codes.name);
         let scales = self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))?;
         if scales.dtype != FP8 {

@@ -121,7 +121,8 @@ impl Integers {
 
     fn scale(&self, scales: &[u8], row: usize, group: usize) -> f32 {
         let at = if self.scales_by_row { row * self.layout.groups + group } else { group * self.layout.rows + row };
-        let (bytes, mut number) = (self.numbers.block_bytes(), [f32::NAN]);
+        let bytes = self.numbers.block_bytes();
+        let mut number = [f32::NAN];
         let _ = scales.get(at * bytes..).and_then(|rest| self.numbers.decode(rest.get(..bytes)?, &mut number));
         number[0]
     }
@@ -139,7 +140,10 @@ impl Integers {
         let columns = self.layout.columns;
         let (codes, scales) = (checkpoint.data(&self.codes), checkpoint.data(&self.scales));
         let zeros = self.zeros.as_ref().map(|zeros| checkpoint.data(zeros));
-        let (mut at, end, mut some, mut all) = (first, first + count, Vec::new(), Vec::new());
+        let mut at = first;
+        let end = first + count;
+        let mut some = Vec::new();
+        let mut all = Vec::new();
         let order = self.order.as_ref().filter(|_| self.is_scattered());
         while at < end {
             let (row, column) = (at / columns, at % columns);
@@ -217,7 +221,8 @@ pub(crate) fn joined<'a>(all: impl Iterator<Item = (&'a Integers, Format)> + Clo
     if all.clone().all(|(_, found)| found == format) {
         return Some(format);
     }
-    let (bits, columns) = (all.clone().map(|(of, _)| of.layout.bits).max()?, first.layout.columns);
+    let bits = all.clone().map(|(of, _)| of.layout.bits).max()?;
+    let columns = first.layout.columns;
     let ordered = all.clone().any(|(of, _)| of.is_scattered());
     let in_blocks = all.clone().all(|(of, _)| of.group.is_multiple_of(affine::BLOCK) || of.is_channel());
     let is_small = all.clone().all(|(of, _)| of.layout.bits <= 4);

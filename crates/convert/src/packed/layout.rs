@@ -44,7 +44,8 @@ impl Layout {
 
     /// Appends codes of a row, from column `first` on. Data that is too short has zeros; shapes are checked before.
     pub(super) fn codes(self, data: &[u8], row: usize, first: usize, count: usize, out: &mut Vec<u8>) {
-        let (bits, all) = (self.bits, first..first + count);
+        let bits = self.bits;
+        let all = first..first + count;
         match self.packing {
             Packing::Rows => {
                 let start = row * self.words();
@@ -132,7 +133,9 @@ fn code(data: &[u8], bits: usize, i: usize, place: impl Fn(usize) -> usize) -> u
 /// Code `i` of codes in planes.
 #[inline]
 fn code_of_planes(data: &[u8], bits: usize, i: usize, place: impl Fn(usize) -> usize) -> u8 {
-    let (mut start, mut code, mut offset) = (i / 32 * bits, 0, 0);
+    let mut start = i / 32 * bits;
+    let mut code = 0;
+    let mut offset = 0;
     for width in [8, 4, 2, 1].into_iter().filter(|width| bits & width != 0) {
         let bit = i % 32 * width;
         code |= ((word(data, place(start + bit / 32)) >> (bit % 32)) as u8 & mask(width)) << offset;

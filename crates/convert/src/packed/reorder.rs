@@ -66,7 +66,8 @@ pub(crate) fn reorder(planned: &mut Vec<OutputTensor>, checkpoint: &Checkpoint) 
             }
             let all = parts.iter().filter_map(Stored::integers).zip(formats);
             *format = joined(all, Target::Engine).unwrap_or(*format);
-            let (name, shape) = (column_order(&tensor.name), vec![columns.len() as u64]);
+            let name = column_order(&tensor.name);
+            let shape = vec![columns.len() as u64];
             let source = Source::Values(columns.iter().map(|&column| column as f32).collect());
             planned.push(OutputTensor { name, shape, source });
         }

@@ -286,7 +286,8 @@ fn compressed_tensors(settings: &Config) -> Result<(), ConvertError> {
 /// Bits of integer codes, and the block of FP8, in the groups of modules.
 fn groups(settings: &Config) -> Result<(Vec<usize>, Option<[usize; 2]>), ConvertError> {
     const BLOCK: &str = "block_structure";
-    let (mut widths, mut block) = (Vec::new(), None);
+    let mut widths = Vec::new();
+    let mut block = None;
     let Some(Value::Object(groups)) = settings.value("config_groups") else { return Ok((widths, block)) };
     let all = settings.object("config_groups")?;
     for name in groups.keys() {

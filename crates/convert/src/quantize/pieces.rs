@@ -141,7 +141,8 @@ mod tests {
         let mut bytes = vec![0; from.row_bytes(columns).unwrap()];
         from.encode(&values, &mut bytes).unwrap();
         let transcoder = Transcoder::new(2).unwrap();
-        let (mut out, mut go_on) = (Vec::new(), |_| ControlFlow::Continue(()));
+        let mut out = Vec::new();
+        let mut go_on = |_| ControlFlow::Continue(());
         let mut writer = PieceWriter::begin(plan, &[], &mut out, &transcoder, &mut go_on)?;
         writer.write(Format::F32, &[0; 128])?;
         let (first, second) = bytes.split_at(from.row_bytes(PIECE / 2).unwrap());

@@ -60,7 +60,8 @@ pub(super) fn expanded(
         false => prompt.match_indices(marks.placeholder.as_str()).collect(),
     };
     let mut out = String::with_capacity(prompt.len() + 64 * found.len());
-    let (mut end, mut runs) = (0, Vec::new());
+    let mut end = 0;
+    let mut runs = Vec::new();
     for ((at, place), own) in found.into_iter().zip(order) {
         let image = if images_are_text { place.chars().next() } else { Some(*own) };
         let index = escapes.images().iter().position(|mark| Some(*mark) == image);
@@ -98,7 +99,8 @@ mod tests {
         let tokens: Vec<String> =
             ascii.chain(["ab".to_owned()]).chain(controls.iter().map(|&t| t.to_owned())).collect();
         let types = vec![1; 129].into_iter().chain(controls.iter().map(|_| 3)).collect();
-        let (model, merges) = ("gpt2".to_owned(), vec!["a b".to_owned()]);
+        let model = "gpt2".to_owned();
+        let merges = vec!["a b".to_owned()];
         Tokenizer::new(Vocabulary { model, tokens, types, merges, ..Vocabulary::default() }).expect("a vocabulary")
     }
 

@@ -34,7 +34,8 @@ impl Engine {
             ToolChoice::Required => Some(call::callable(enforced(&chat), None)?),
             ToolChoice::Among(names) => Some(call::callable(enforced(&chat), Some(names))?),
         };
-        let (reasoning_tokens, grammar) = (options.reasoning_tokens, options.grammar.as_ref());
+        let reasoning_tokens = options.reasoning_tokens;
+        let grammar = options.grammar.as_ref();
         if callable.is_some() && chat.continues {
             return Err(EngineError::NotContinued);
         }
@@ -93,7 +94,8 @@ impl Engine {
         };
         let (chat, escapes) = template.escape(chat, tokenizer?).map_err(refused)?;
         let rendered = |chat: &Chat| -> Result<Parts, EngineError> {
-            let (source, started) = (template.source().to_owned(), String::new());
+            let source = template.source().to_owned();
+            let started = String::new();
             let Some(processor) = processor else {
                 let Rendered { prompt, syntax, .. } = template.render(chat, &escapes, false).map_err(refused)?;
                 let escapes = escapes.clone();

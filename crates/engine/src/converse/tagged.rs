@@ -27,7 +27,8 @@ pub(super) fn rules(tags: &Tags, tools: &[Tool], marks: &Marks) -> String {
             }
         }
     }
-    let (line, others) = (if tags.lines == Lines::Always { "\n" } else { "" }, others(tags));
+    let line = if tags.lines == Lines::Always { "\n" } else { "" };
+    let others = others(tags);
     let text = marks.text_before("text", &[line, tags.value_end].concat(), &others);
     let quote = tags.quotes.map(|[_, close]| {
         marks.text_before("data", &[close, tags.value_end].concat(), &others) + "short: SHORT\nSHORT: /[^<&\\n]*/\n"

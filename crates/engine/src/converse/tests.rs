@@ -23,7 +23,9 @@ fn tokenizer() -> Tokenizer {
     let mut types = vec![1; 257];
     types.push(3);
     let merges = vec!["{ \"".to_owned()];
-    let (model, pre, eos) = ("gpt2".to_owned(), Some("default".to_owned()), Some(END));
+    let model = "gpt2".to_owned();
+    let pre = Some("default".to_owned());
+    let eos = Some(END);
     Tokenizer::new(Vocabulary { model, pre, tokens, types, merges, eos, ..Vocabulary::default() })
         .expect("a vocabulary")
 }
@@ -171,7 +173,8 @@ fn nested_tags() {
     });
     let tools = [Tool { name: "find".to_owned(), parameters: Some(parameters), ..Tool::default() }];
     let m3 = Syntax::of("]<]minimax[>[", "");
-    let (tokenizer, grammars) = (tokenizer(), Grammars::default());
+    let tokenizer = tokenizer();
+    let grammars = Grammars::default();
     let form = ReplyForm::new(m3, "", "", ReplyOptions::for_tools(&tools)).started(m3.call.body.opening()).only_calls();
     for (inner, expected) in [
         ("@<what>a < b</what>", Some(json!({"what": "a < b"}))),

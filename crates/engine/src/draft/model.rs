@@ -57,7 +57,8 @@ impl DraftModel {
             let sampled = self.step(requests, &reading)?;
             let mut next = Vec::new();
             for (number, token) in sampled {
-                let (draft, request) = (&mut drafts[number], &requests[number]);
+                let draft = &mut drafts[number];
+                let request = &requests[number];
                 if token == PADDING || token as usize >= self.vocabulary {
                     continue;
                 }
@@ -80,7 +81,8 @@ impl DraftModel {
         let mut room = self.runner.limits().batch_tokens;
         let mut reading = Vec::new();
         for number in self.with_blocks(requests)? {
-            let (request, known) = (&requests[number], known[number]);
+            let request = &requests[number];
+            let known = known[number];
             let missing = &request.text[known..];
             let tokens = missing[..missing.len().min(room)].to_vec();
             room -= tokens.len();

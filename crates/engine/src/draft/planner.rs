@@ -205,7 +205,8 @@ fn take(left: &mut usize, most: usize) -> usize {
 /// The number of draft tokens with the most expected tokens for each second, of tokens with these chances; 0 if no
 /// number is better than none.
 fn best(times: &Times, plain: f64, sequences: usize, chances: impl Iterator<Item = f64>) -> usize {
-    let (mut best, mut expected) = ((1.0, 0), 0.0);
+    let mut best = (1.0, 0);
+    let mut expected = 0.0;
     for (number, chance) in (1_usize..).zip(chances) {
         expected += chance;
         let time = times.of(number.div_ceil(grain(sequences))).unwrap_or(plain);

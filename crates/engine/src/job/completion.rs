@@ -371,8 +371,10 @@ impl Completion {
             Scan::Text(text) if length => (text + &self.rest(), Some((FinishReason::Length, None))),
             Scan::Text(text) => (text, None),
         };
-        let (seed, usage) = (self.sampling.seed.unwrap_or(0), progress.usage);
-        let (prompt_logprobs, cache_miss) = (mem::take(&mut self.of_prompt), self.cache_miss.take());
+        let seed = self.sampling.seed.unwrap_or(0);
+        let usage = progress.usage;
+        let prompt_logprobs = mem::take(&mut self.of_prompt);
+        let cache_miss = self.cache_miss.take();
         let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
         Ok(Piece { text, token, logprob, routing, prompt_logprobs, cache_miss, finish })
     }

@@ -46,8 +46,10 @@ impl Embedding {
         pooling: Option<Pooling>,
         collector: Collector,
     ) -> Option<(Vec<u32>, Embedding)> {
-        let (rest, collector) = (inputs.into_iter().enumerate().collect(), Arc::new(Mutex::new(collector)));
-        let (is_scaled, pooling) = (pooling.is_some(), pooling.unwrap_or(Pooling::Last));
+        let rest = inputs.into_iter().enumerate().collect();
+        let collector = Arc::new(Mutex::new(collector));
+        let is_scaled = pooling.is_some();
+        let pooling = pooling.unwrap_or(Pooling::Last);
         Embedding { pooling, is_scaled, index: 0, sum: Vec::new(), rest, collector }.next_input()
     }
 
@@ -55,7 +57,9 @@ impl Embedding {
     pub(super) fn next_input(&mut self) -> Option<(Vec<u32>, Embedding)> {
         let mut rest = std::mem::take(&mut self.rest);
         let (index, text) = rest.pop_front()?;
-        let (pooling, is_scaled, collector) = (self.pooling, self.is_scaled, self.collector.clone());
+        let pooling = self.pooling;
+        let is_scaled = self.is_scaled;
+        let collector = self.collector.clone();
         Some((text, Embedding { pooling, is_scaled, index, sum: Vec::new(), rest, collector }))
     }
 
@@ -136,7 +140,8 @@ pub(crate) struct Collector {
 impl Collector {
     /// For a request that arrives now, with this number of inputs.
     pub(crate) fn new(inputs: usize, permit: Permit, sink: Sink) -> Collector {
-        let (vectors, usage) = (vec![Vec::new(); inputs], Usage { queue: Duration::MAX, ..Usage::default() });
+        let vectors = vec![Vec::new(); inputs];
+        let usage = Usage { queue: Duration::MAX, ..Usage::default() };
         let (permit, sink) = (Some(permit), Some(sink));
         Collector { asked: Instant::now(), vectors, left: inputs, usage, permit, sink }
     }

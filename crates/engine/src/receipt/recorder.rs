@@ -26,7 +26,8 @@ impl Recorder {
     /// For the choices of one reply, of which each has a request.
     pub fn new(engine: &Engine, requests: &[Request]) -> Recorder {
         let model = engine.model().fingerprint().to_owned();
-        let (build, conditions) = (build(), engine.conditions());
+        let build = build();
+        let conditions = engine.conditions();
         let receipt = Receipt { format: FORMAT, build, model, conditions, requests: vec![], choices: vec![] };
         let mut recorder = Recorder { receipt, texts: Vec::new() };
         requests.iter().for_each(|request| recorder.add(request, 1));

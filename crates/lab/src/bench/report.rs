@@ -105,7 +105,8 @@ impl Row {
             self.slot_hits = Some(hits / (hits + misses));
             self.slot_insertions = Some(sum(|usage| usage.insertions) / runs.len() as f64);
         }
-        let (bytes, seconds) = (sum(|usage| usage.read_bytes), sum(|usage| usage.read_nanoseconds) / 1e9);
+        let bytes = sum(|usage| usage.read_bytes);
+        let seconds = sum(|usage| usage.read_nanoseconds) / 1e9;
         if seconds > 0.0 {
             self.file_bytes = Some(bytes / runs.len() as f64);
             self.file_bytes_per_second = Some(bytes / seconds);

@@ -60,7 +60,8 @@ fn control_group_memory() -> Option<u64> {
 /// One line of `/proc/self/cgroup`: `number:controllers:path`, without controllers in version 2.
 fn group_memory(line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+    let controllers = fields.next()?;
+    let path = fields.next()?.trim_start_matches('/');
     let (root, limit, usage, cache) = match controllers {
         "" => ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
         _ if controllers.split(',').any(|name| name == "memory") => {

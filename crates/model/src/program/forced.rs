@@ -128,7 +128,9 @@ pub(crate) struct Forced {
 impl Forced {
     /// Allocates for passes of up to `tokens` tokens.
     pub(crate) fn new(backend: &Backend, spec: &ModelSpec, tokens: usize) -> Result<Self> {
-        let (mut layers, mut choices, mut column) = (Vec::new(), 0, 0);
+        let mut layers = Vec::new();
+        let mut choices = 0;
+        let mut column = 0;
         for (layer, router) in spec.layers.iter().zip(spec.routers()) {
             let Some(MlpSpec::Moe(moe)) = &layer.mlp else { continue };
             let equal_weight = moe.routing.scale / router.top_k as f32;

@@ -55,7 +55,8 @@ impl Program {
 }
 
 fn rewritten(nodes: Vec<Node>, rewrite: Rewrite, uses: &Uses) -> Vec<Node> {
-    let (mut done, mut rest) = (Vec::with_capacity(nodes.len()), nodes.as_slice());
+    let mut done = Vec::with_capacity(nodes.len());
+    let mut rest = nodes.as_slice();
     while let Some((first, others)) = rest.split_first() {
         match rewrite(rest, uses) {
             Some((count, node)) => {

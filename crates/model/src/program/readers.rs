@@ -28,7 +28,8 @@ pub(super) struct ProductReader {
 impl ProductReader {
     /// The reader for a pass; `units` counts its units of one kind.
     pub(super) fn of_pass<'a>(&self, weights: &'a Weights, units: impl Fn(Unit) -> usize) -> ActReader<'a> {
-        let (weight, rows) = (weights.matrix(self.product.weight), units(self.unit) * self.per_unit);
+        let weight = weights.matrix(self.product.weight);
+        let rows = units(self.unit) * self.per_unit;
         match self.product.kind {
             ProductKind::Dense | ProductKind::Outputs => ActReader::dense(weight, rows),
             ProductKind::Heads => ActReader::experts(weight, rows, 1),

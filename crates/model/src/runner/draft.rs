@@ -119,7 +119,8 @@ impl Runner {
     pub fn draft_logits(&mut self, order: DraftOrder<'_>) -> Result<Vec<f32>> {
         self.replay_if(self.state.needs_replay())?;
         let mut jobs = self.jobs(&[order])?;
-        let (model, mut all) = (self.model.clone(), Vec::new());
+        let model = self.model.clone();
+        let mut all = Vec::new();
         let _exclusive = model.backend.exclusive();
         self.reserve(&mut jobs)?;
         let mut row = vec![0.0; model.spec.vocab];
@@ -165,9 +166,11 @@ impl Runner {
     /// Drafts the tokens of all jobs, one of each job in a step. `inspect` gets the logits of each step.
     fn chain(&mut self, jobs: &[Job], inspect: &mut dyn FnMut(&Buffer<f32>) -> Result<()>) -> Result<Vec<Vec<u32>>> {
         let model = self.model.clone();
-        let (backend, width) = (&*model.backend, model.spec.hidden);
+        let backend = &*model.backend;
+        let width = model.spec.hidden;
         let rows_at = |step: usize| jobs.iter().take_while(|job| job.count > step).count();
-        let (steps, all) = (jobs.first().map_or(0, |job| job.count), rows_at(0));
+        let steps = jobs.first().map_or(0, |job| job.count);
+        let all = rows_at(0);
         let heads = &model.program.heads;
         if heads.is_empty() || steps == 0 {
             return Ok(vec![Vec::new(); jobs.len()]);
@@ -191,15 +194,19 @@ impl Runner {
             // A context is far below 2^32.
             let place = |job: &Job| (job.sequence, (job.position + step) as u32);
             let places: Vec<_> = jobs[..rows].iter().map(place).collect();
-            let (placed, has_axes) = (self.state.place_drafts(backend, &places)?, self.place_axes(&places, rows)?);
+            let placed = self.state.place_drafts(backend, &places)?;
+            let has_axes = self.place_axes(&places, rows)?;
             // Each head drafts its token, the last one all further ones. The heads after it compute their rows of this token.
-            let (outputs, first) = (PassOutputs::Logits { rows }, step.min(heads.len() - 1));
-            let (kind, has_pictures) = (PassKind::Draft(first), false);
+            let outputs = PassOutputs::Logits { rows };
+            let first = step.min(heads.len() - 1);
+            let kind = PassKind::Draft(first);
+            let has_pictures = false;
             let shape = StepShape { tokens: rows, outputs, argmax: true, kind, step: placed, has_pictures, has_axes };
             let Self { rotaries, state, scratch, graphs, drafts, .. } = &mut *self;
             graphs.run(backend, shape, &mut || {
                 predict(backend, &model, &heads[first..], rotaries, state, scratch, rows)?;
-                let (logits, out) = (scratch.rows(model.program.logits), drafts.step.view_mut(rows, 1)?);
+                let logits = scratch.rows(model.program.logits);
+                let out = drafts.step.view_mut(rows, 1)?;
                 Ok(backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
             })?;
             inspect(&self.scratch.rows(model.program.logits))?;
@@ -223,7 +230,8 @@ impl Runner {
         }
         let last = (sequence, (self.state.len(sequence)? - 1) as u32);
         let Some(row) = self.places.iter().position(|place| *place == last) else { return Ok(()) };
-        let (model, width) = (self.model.clone(), self.model.spec.hidden);
+        let model = self.model.clone();
+        let width = self.model.spec.hidden;
         let _exclusive = model.backend.exclusive();
         let Some((to, buffer)) = self.state.learn_hidden(sequence)? else { return Ok(()) };
         let hidden = self.scratch.rows(model.program.head_input);

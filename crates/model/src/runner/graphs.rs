@@ -97,7 +97,8 @@ impl Graphs {
 
     /// Captures and replays a pass, or runs it where the device captures nothing.
     fn capture(&mut self, backend: &Backend, shape: StepShape, pass: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let (free, begin) = (backend.free_memory()?, Instant::now());
+        let free = backend.free_memory()?;
+        let begin = Instant::now();
         let mut outcome = Ok(());
         let graph = backend.capture(&mut || {
             outcome = pass();

@@ -11,7 +11,8 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
     pub fn hidden(&mut self) -> Result<Vec<f32>> {
-        let (out, width) = (self.all_hidden()?, self.runner.model.spec.hidden);
+        let out = self.all_hidden()?;
+        let width = self.runner.model.spec.hidden;
         match out.iter().position(|x| !x.is_finite()) {
             Some(at) => Err(self.runner.not_finite_hidden(at / width)),
             None => Ok(out),

@@ -11,7 +11,8 @@ use crate::program::scratch::Scratch;
 
 /// Draws the most likely token of each of the first `rows` rows of logits.
 pub(super) fn take_argmax(model: &Model, scratch: &Scratch, sampled: &mut Buffer<u32>, rows: usize) -> Result<()> {
-    let (logits, out) = (scratch.rows(model.program.logits), sampled.view_mut(rows, 1)?);
+    let logits = scratch.rows(model.program.logits);
+    let out = sampled.view_mut(rows, 1)?;
     Ok(model.backend.run(Argmax { x: logits.view(rows, model.spec.vocab)?, out })?)
 }
 
@@ -42,7 +43,8 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn to_vec(&mut self) -> Result<Vec<f32>> {
-        let (out, vocab) = (self.first(self.rows())?, self.vocab());
+        let out = self.first(self.rows())?;
+        let vocab = self.vocab();
         match out.iter().position(|x| !x.is_finite()) {
             Some(at) => Err(self.runner.not_finite(at / vocab)),
             None => Ok(out),
@@ -54,7 +56,8 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn first(&mut self, rows: usize) -> Result<Vec<f32>> {
-        let (rows, vocab) = (rows.min(self.rows()), self.vocab());
+        let rows = rows.min(self.rows());
+        let vocab = self.vocab();
         let mut out = vec![0.0; rows * vocab];
         if rows == 0 {
             // A copy of nothing would wait for the device.
@@ -118,7 +121,8 @@ impl Logits<'_> {
             let (rows, vocab) = (self.rows(), self.vocab());
             let Runner { scratch, sampled, last, .. } = &mut *self.runner;
             last.iter_mut().for_each(|shape| shape.argmax = false);
-            let (mut logits, out) = (scratch.rows_mut(model.program.logits), sampled.view_mut(rows, 1)?);
+            let mut logits = scratch.rows_mut(model.program.logits);
+            let out = sampled.view_mut(rows, 1)?;
             model.backend.run(Sample { logits: logits.view_mut(rows, vocab)?, parameters, out })?;
         }
         self.start_download()

@@ -11,12 +11,16 @@ impl Runner {
         if !needed {
             return Ok(());
         }
-        let (model, tokens) = (self.model.clone(), self.last_tokens);
+        let model = self.model.clone();
+        let tokens = self.last_tokens;
         let backend = &*model.backend;
         let _exclusive = backend.exclusive();
         // The last forward pass cannot be run again: its runs are overwritten.
         self.last = None;
-        let (outputs, argmax, kind, step) = (PassOutputs::None, false, PassKind::Replay, PlacementKind::NONE);
+        let outputs = PassOutputs::None;
+        let argmax = false;
+        let kind = PassKind::Replay;
+        let step = PlacementKind::NONE;
         let (has_pictures, has_axes) = (false, false);
         let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         while self.state.needs_replay() {

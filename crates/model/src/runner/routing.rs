@@ -77,7 +77,8 @@ impl Runner {
     /// locked twice.
     pub(super) fn read_routing(&self) -> Result<RoutingTrace> {
         let Some(shape) = self.last else { return Ok(RoutingTrace::default()) };
-        let (layers, padded) = (self.model.spec.routers(), shape.tokens);
+        let layers = self.model.spec.routers();
+        let padded = shape.tokens;
         let choices = padded * layers.iter().map(|router| router.top_k).sum::<usize>();
         let (mut ids, mut weights) = (vec![0; choices], vec![0.0; choices]);
         if choices > 0 {

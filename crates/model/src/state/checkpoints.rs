@@ -28,7 +28,9 @@ impl State {
     /// from where the sequence started and from the others. `len` is at most the length that the sequence will have.
     pub(crate) fn plan_checkpoint(&mut self, id: SequenceId, len: usize) -> Result<()> {
         let slot = self.slot(id)?;
-        let (len, spacing, fixed) = (len / KV_BLOCK * KV_BLOCK, self.spacing, self.has_fixed_size());
+        let len = len / KV_BLOCK * KV_BLOCK;
+        let spacing = self.spacing;
+        let fixed = self.has_fixed_size();
         let slot = &mut self.slots[slot];
         let far = slot.planned.iter().chain([&slot.started]).all(|other| other.abs_diff(len) >= spacing);
         if fixed && far && len > slot.len {

@@ -106,7 +106,9 @@ impl PrefixCache {
         if let Some(listener) = self.listener.as_mut().filter(|_| tokens.len() == KV_BLOCK) {
             listener.take(KvEvent::Stored { block: entry, parent: parent.into(), tokens: tokens.into() });
         }
-        let (tokens, blocks, sequences) = (tokens.into(), vec![None; groups], 0);
+        let tokens = tokens.into();
+        let blocks = vec![None; groups];
+        let sequences = 0;
         self.entries.insert(entry, Entry { parent, tokens, blocks, predicted, sequences });
         entry
     }

@@ -134,7 +134,10 @@ impl State {
         }
         self.keep(id, tokens)?;
         let Slot { len, chain, .. } = &self.slots[id.slot as usize];
-        let (slot, len, at, last) = (id.slot as usize, *len, chain.len(), chain.last().copied());
+        let slot = id.slot as usize;
+        let len = *len;
+        let at = chain.len();
+        let last = chain.last().copied();
         let rest = &tokens[(at * KV_BLOCK).min(tokens.len())..tokens.len().min(len)];
         if !rest.is_empty() {
             let entry = self.keep_block(slot, at, rest);

@@ -44,7 +44,9 @@ impl Fixed {
         let mut due: Vec<_> =
             self.checkpoints.iter().enumerate().filter(|(_, checkpoints)| checkpoints.is_due).collect();
         due.sort_unstable_by_key(|(_, checkpoints)| checkpoints.first_row);
-        let (mut runs, mut sequences, mut end) = (Vec::new(), Vec::new(), 0);
+        let mut runs = Vec::new();
+        let mut sequences = Vec::new();
+        let mut end = 0;
         for (sequence, checkpoints) in due {
             // A batch has far fewer than 2^32 tokens.
             let rows = u32::try_from(checkpoints.now.len - checkpoints.before.len).unwrap_or(0);

@@ -212,7 +212,8 @@ impl Shadow {
 
     fn append(&mut self, at: usize, tokens: usize) {
         let (id, tenant, variant) = self.open[at];
-        let (slot, have) = (id.slot as usize, self.state.len(id).unwrap());
+        let slot = id.slot as usize;
+        let have = self.state.len(id).unwrap();
         let before: Vec<_> = self.state.groups.iter().map(|group| group.block(slot, have / KV_BLOCK)).collect();
         let end = (have + tokens).min(CONTEXT);
         self.state.append(&Reference::backend(), id, end - have).unwrap();
@@ -282,7 +283,8 @@ impl Shadow {
         let lens = self.state.slots.iter().map(|slot| if slot.open { slot.len } else { 0 }).collect::<Vec<_>>();
         self.state.groups.iter().for_each(|group| group.check(&lens));
         for &(id, tenant, variant) in &self.open {
-            let (slot, len) = (id.slot as usize, self.state.len(id).unwrap());
+            let slot = id.slot as usize;
+            let len = self.state.len(id).unwrap();
             for (group, content) in self.state.groups.iter().zip(&self.content) {
                 for at in 0..len {
                     let Some(block) = group.block(slot, at / KV_BLOCK) else { continue };

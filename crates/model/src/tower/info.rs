@@ -35,7 +35,8 @@ impl TowerInfo {
     pub fn read(file: &GgufFile, text: &ModelSpec) -> Result<Self> {
         let spec = family::tower(file)?;
         let processor = keys::processor(file, &spec)?;
-        let (out, levels) = (spec.out, spec.levels() - 1);
+        let out = spec.out;
+        let levels = spec.levels() - 1;
         if (out, levels) != (text.hidden, text.picture_layers) {
             return Err(Error::TowerWidth {
                 found: out,

@@ -57,7 +57,8 @@ impl Load<'_> {
         let bytes = match &needed.order {
             None => bytes,
             Some(order) => {
-                let (stored, row) = (needed.file_rows(), bytes.as_slice().len() / needed.file_rows().max(1));
+                let stored = needed.file_rows();
+                let row = bytes.as_slice().len() / needed.file_rows().max(1);
                 match order.slice(stored) {
                     Some(rows) => bytes.slice(rows.start * row..rows.end * row).unwrap_or_else(|| Vec::new().into()),
                     None => order.apply(bytes.as_slice(), row).into(),
@@ -88,7 +89,8 @@ impl Load<'_> {
                 view
             }
         };
-        let (format, bytes) = (needed.loaded_format(stored), transposed(&view, needed.loaded_format(stored)).into());
+        let format = needed.loaded_format(stored);
+        let bytes = transposed(&view, needed.loaded_format(stored)).into();
         Ok(TensorView { format, experts, rows, cols, bytes, ..view })
     }
 

@@ -45,7 +45,8 @@ impl OpenFiles {
         };
         let format = if scale.is_some() { Format::NVFP4_SCALED } else { tensor.format };
         let scales = scale.map(|(info, values)| check_scales(info, &values).map(|()| values)).transpose()?;
-        let (reader, start) = (Arc::clone(reader), tensor.offset);
+        let reader = Arc::clone(reader);
+        let start = tensor.offset;
         let row_bytes = usize::try_from(row_bytes).unwrap_or(usize::MAX);
         let layout = Stored { order, row_bytes, rows: tensor.rows, cols, scales };
         let source = Arc::new(FileMatrices { reader, start, matrix_bytes, read, layout });

@@ -51,7 +51,8 @@ impl WeightShapes {
     /// Fails if the memory that is free is too little.
     pub(crate) fn check_memory(&self, backend: &Backend, what: &'static str) -> Result<()> {
         let Footprint { owned, mapped } = self.footprint(backend);
-        let (needed, limit) = (owned.saturating_add(mapped), backend.free_memory()?);
+        let needed = owned.saturating_add(mapped);
+        let limit = backend.free_memory()?;
         let free = match backend.device() {
             DeviceId::Cpu => limit.into_iter().chain(machine::available_memory()).min(),
             _ => limit,

@@ -209,7 +209,8 @@ impl PromptFields {
         }
         let (tools, stricts) = super::tools::tools(self.tools.unwrap_or_default(), ignored)?;
         let choice = self.tool_choice.unwrap_or_default();
-        let (tool_choice, parallel_calls) = (choice.read()?, choice.parallel_calls());
+        let tool_choice = choice.read()?;
+        let parallel_calls = choice.parallel_calls();
         if tool_choice == ToolChoice::Auto && grammar.is_none() {
             // A call that the model chooses is checked to be JSON, and may differ from the schema.
             ignored.extend(stricts);

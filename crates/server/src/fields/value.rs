@@ -112,7 +112,8 @@ impl<'de> Deserializer<'de> for Located<'_, '_, '_> {
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         if !self.value.is_null() {
-            let (path, kind) = (self.path.to_string(), self.kind.map(str::to_owned));
+            let path = self.path.to_string();
+            let kind = self.kind.map(str::to_owned);
             self.found.unread.push(Unread { path, value: self.value, kind });
         }
         visitor.visit_unit()

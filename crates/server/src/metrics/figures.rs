@@ -134,7 +134,8 @@ impl Collector for Figures {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
             for (model, stats) in &self.0 {
                 let distribution = distribution(stats);
-                let (sum, count) = (distribution.sum as f64, distribution.count());
+                let sum = distribution.sum as f64;
+                let count = distribution.count();
                 let labels = label(model);
                 let mut metric = family.encode_family(&labels)?;
                 metric.encode_histogram::<NoLabelSet>(sum, count, &buckets(&distribution), None)?;

@@ -64,7 +64,8 @@ pub(super) type Loader = Arc<dyn Fn(&LoadProgress) -> Result<LoadedModel, LoadEr
 impl OfferedModel {
     /// A model that is loaded, and stays.
     pub fn loaded(name: impl Into<String>, model: impl Into<LoadedModel>) -> OfferedModel {
-        let (name, loaded) = (name.into(), Some(model.into()));
+        let name = name.into();
+        let loaded = Some(model.into());
         OfferedModel { name, aliases: Vec::new(), is_pinned: true, loader: None, loaded }
     }
 

@@ -77,7 +77,8 @@ impl CommonFields {
         ignored: Vec<String>,
         paths: Paths,
     ) -> Result<ApiRequest, ApiError> {
-        let (n, receipt) = (self.n()?, self.wants_receipt());
+        let n = self.n()?;
+        let receipt = self.wants_receipt();
         Ok(ApiRequest { input, n, settings, receipt, ignored, paths })
     }
 

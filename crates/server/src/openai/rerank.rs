@@ -155,7 +155,8 @@ pub(crate) async fn rerank(
     // A stable sort: the order of the request where documents are equally like.
     results.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
     results.truncate(asked.top_n.unwrap_or(usize::MAX));
-    let (id, usage) = (id("rerank"), usage(&scored));
+    let id = id("rerank");
+    let usage = usage(&scored);
     compared.reply(&scored, RerankReply { id, model: model.name().to_owned(), usage, results })
 }
 
@@ -192,7 +193,9 @@ pub(crate) async fn score(
     let scored = compared.scored(&model, tenant, first, second, at).await?;
     let score = |(index, &score): (usize, &f32)| Score { index, object: "score", score };
     let data = scored.scores.iter().enumerate().map(score).collect();
-    let (id, created, model) = (id("score"), seconds(), model.name().to_owned());
+    let id = id("score");
+    let created = seconds();
+    let model = model.name().to_owned();
     let reply = ScoreReply { id, object: "list", created, model, data, usage: usage(&scored) };
     compared.reply(&scored, reply)
 }
@@ -238,7 +241,8 @@ impl Compared {
         second: Vec<String>,
         at: impl Fn(usize) -> String + Send + 'static,
     ) -> Result<Scored, ApiError> {
-        let (ones, reranker) = (first.len(), Reranker::of(model.engine.model()));
+        let ones = first.len();
+        let reranker = Reranker::of(model.engine.model());
         let instruction = match &self.instruction {
             Some(given) if !reranker.as_ref().is_some_and(Reranker::takes_instruction) => {
                 let message = format!(

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn the_table_has_every_file() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
-        let (mut folders, mut found) = (vec![root.clone()], HashSet::new());
+        let mut folders = vec![root.clone()];
+        let mut found = HashSet::new();
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).expect("a folder") {
                 let path = entry.expect("an entry").path();

@@ -80,7 +80,8 @@ fn gain(
     sequences: usize,
     most: usize,
 ) -> (f64, Ran) {
-    let (mut planner, mut simulated) = (Planner::default(), Simulated::new(time, chance, 7));
+    let mut planner = Planner::default();
+    let mut simulated = Simulated::new(time, chance, 7);
     simulated.run(&mut planner, sequences, most, 300);
     let ran = simulated.run(&mut planner, sequences, most, 1000);
     let speed = ran.tokens as f64 / ran.time;
@@ -102,7 +103,8 @@ fn if_nothing_is_accepted_drafts_cost_less_than_three_percent() {
         }
     }
     // The first request of an engine pays for what it learns.
-    let (time, mut planner) = (each(0.5), Planner::default());
+    let time = each(0.5);
+    let mut planner = Planner::default();
     let mut simulated = Simulated::new(&time, &|_| 0.0, 3);
     let ran = simulated.run(&mut planner, 1, 3, 300);
     assert!(ran.tokens as f64 * 1000.0 / ran.time > 0.97, "{} in {}", ran.tokens, ran.time);
@@ -155,7 +157,8 @@ fn a_predictable_text_soon_gets_drafts() {
     for (start_up, most_tokens) in [(0.0, 80), (1.0, 250)] {
         let mut simulated = Simulated::new(&time, &|_| 0.9, 11);
         simulated.start_up = 1000.0 * start_up;
-        let (mut planner, mut tokens) = (Planner::default(), 0);
+        let mut planner = Planner::default();
+        let mut tokens = 0;
         while simulated.run(&mut planner, 1, 3, 10).last == 0.0 {
             tokens += 10;
             assert!(tokens < most_tokens, "{start_up}");
@@ -209,7 +212,8 @@ fn sequences_that_accept_more_get_more() {
 
 #[test]
 fn tries_become_rare_and_a_success_brings_drafts_back() {
-    let (time, mut planner) = (each(0.4), Planner::default());
+    let time = each(0.4);
+    let mut planner = Planner::default();
     let mut simulated = Simulated::new(&time, &|_| 0.0, 1);
     simulated.run(&mut planner, 1, 2, 3000);
     assert_eq!(planner.retry, MAX_RETRY);

@@ -20,7 +20,9 @@ impl Builder<'_> {
     ) -> (RowsId, RowsId) {
         let (heads, eps) = (spec.heads, self.spec.norm_eps);
         let DeltaHeads { values, width, .. } = heads;
-        let (inner, qkv, between) = (values * width, heads.columns(), gates.rank.unwrap_or(values * width));
+        let inner = values * width;
+        let qkv = heads.columns();
+        let between = gates.rank.unwrap_or(values * width);
         let (conv, decay, dt_bias, norm) = self.channel_vectors(layer, spec, gates);
         let projection = self.matrix(Role::Matrix, self.delta_tensors(layer, spec));
         let seconds = gates.rank.map(|rank| {
@@ -31,14 +33,18 @@ impl Builder<'_> {
         let output = self.matrix(Role::Matrix, vec![output]);
 
         // Queries, keys and values, α, the gate and β.
-        let (what, columns) = ("queries, keys and values", qkv + 2 * between + values);
+        let what = "queries, keys and values";
+        let columns = qkv + 2 * between + values;
         let (product, read) = self.input_matmul(input, projection, None, columns, what);
         let part = |first, len| Columns { rows: product, first, end: first + len };
-        let (alpha, gate, beta) = (part(qkv, between), part(qkv + between, between), part(qkv + 2 * between, values));
+        let alpha = part(qkv, between);
+        let gate = part(qkv + between, between);
+        let beta = part(qkv + 2 * between, values);
         let [alpha, gate] = match seconds {
             None => [alpha, gate],
             Some([to_alpha, to_gate]) => [(alpha, to_alpha), (gate, to_gate)].map(|(x, weight)| {
-                let (act, y) = (self.new_act(between), self.new_rows(inner, "convolution and gates"));
+                let act = self.new_act(between);
+                let y = self.new_rows(inner, "convolution and gates");
                 self.push(Node::PrepareColumns { x, act });
                 self.push(Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y });
                 self.all(y)

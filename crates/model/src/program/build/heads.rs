@@ -49,7 +49,9 @@ impl Builder<'_> {
         let Head { at, x, previous, next } = head;
         let inputs = self.spec.head_inputs;
         let index = self.spec.layers.len() + at;
-        let (hidden, vocab, stage) = (self.spec.hidden, self.spec.vocab, Stage::Layer(index));
+        let hidden = self.spec.hidden;
+        let vocab = self.spec.vocab;
+        let stage = Stage::Layer(index);
         let layer = Layer { index, first: at + 1 };
         // Drafting runs the head without the layers that have grouped tokens and heads.
         self.heads.clear();

@@ -34,7 +34,8 @@ impl Builder<'_> {
 
     /// residual = factor · (residual + norm(projection(gelu(gate · residual) · input of the layer))).
     pub(super) fn layer_input(&mut self, layer: Layer, inputs: RowsId, factor: Factor) {
-        let (hidden, width) = (self.spec.hidden, self.spec.layer_inputs.unwrap_or_default());
+        let hidden = self.spec.hidden;
+        let width = self.spec.layer_inputs.unwrap_or_default();
         let gate = self.matrix(Role::Matrix, vec![TensorSpec::new(layer.name("inp_gate.weight"), &[hidden, width])]);
         let projection = TensorSpec::new(layer.name("proj.weight"), &[width, hidden]);
         let projection = self.matrix(Role::Matrix, vec![projection]);

@@ -21,7 +21,8 @@ impl Builder<'_> {
     pub(super) fn latent(&mut self, layer: Layer, spec: &LatentSpec, input: Input) -> (RowsId, RowsId) {
         let (hidden, eps) = (self.spec.hidden, self.spec.norm_eps);
         let &LatentSpec { heads, latent, plain, rotated, value_width, scale, temperature, .. } = spec;
-        let (row, values) = (spec.row(), heads.saturating_mul(value_width));
+        let row = spec.row();
+        let values = heads.saturating_mul(value_width);
         let (queries, rows, gate, read) = self.latent_inputs(layer, spec, input);
         let norm = self.vector(TensorSpec::new(layer.name("attn_kv_a_norm.weight"), &[latent]));
         let [to_latent, to_values] = self.head_matrices(layer, spec);
@@ -80,7 +81,9 @@ impl Builder<'_> {
         input: Input,
     ) -> (RowsId, Columns, Option<Columns>, RowsId) {
         let (hidden, eps, what) = (self.spec.hidden, self.spec.norm_eps, "queries, keys and values");
-        let (width, row, gates) = (spec.query_width(), spec.row(), if spec.is_gated { spec.heads } else { 0 });
+        let width = spec.query_width();
+        let row = spec.row();
+        let gates = if spec.is_gated { spec.heads } else { 0 };
         let columns = spec.heads.saturating_mul(width);
         let tensor = |part: &str, shape: &[usize]| TensorSpec::new(layer.name(&format!("{part}.weight")), shape);
         let gate_tensor = spec.is_gated.then(|| tensor("attn_gate", &[hidden, gates]));
@@ -93,7 +96,8 @@ impl Builder<'_> {
             let weights = [vec![tensor("attn_q", &[hidden, columns])], of_rows.collect()];
             let [to_queries, to_rows] = weights.map(|tensors| self.matrix(Role::Matrix, tensors));
             let read = self.input_rows(input);
-            let (act, rows) = (self.prepare(read), self.new_rows(row.saturating_add(gates), what));
+            let act = self.prepare(read);
+            let rows = self.new_rows(row.saturating_add(gates), what);
             self.push(product(to_rows, act, rows));
             self.push(product(to_queries, act, queries));
             return (queries, Columns { rows, first: 0, end: row }, gate(rows, row), read);
@@ -105,7 +109,8 @@ impl Builder<'_> {
         let end = rank.saturating_add(row);
         let (rows, read) = self.input_matmul(input, weights, None, end.saturating_add(gates), what);
         let x = Columns { rows, first: 0, end: rank };
-        let (out, act) = (self.new_rows(rank, what), self.new_act(rank));
+        let out = self.new_rows(rank, what);
+        let act = self.new_act(rank);
         self.push(Node::NormColumnsAct { x, weight: norm, eps, out, act });
         self.push(product(to_queries, act, queries));
         (queries, Columns { rows, first: rank, end }, gate(rows, end), read)

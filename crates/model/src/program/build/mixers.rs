@@ -61,7 +61,8 @@ impl Builder<'_> {
 
     /// output(attention(rope(qk_norm(qkv(input))))), or with rope and qk_norm in the other order.
     fn attention(&mut self, layer: Layer, spec: &AttentionSpec, input: Input) -> (RowsId, RowsId) {
-        let (hidden, attended_cols) = (self.spec.hidden, spec.attended_columns());
+        let hidden = self.spec.hidden;
+        let attended_cols = spec.attended_columns();
         let gate_cols = spec.gate_columns();
         let columns = gate_cols + spec.qkv_columns();
         let [q_norm, k_norm] = self.qk_norms(layer, spec);
@@ -81,7 +82,8 @@ impl Builder<'_> {
         let qkv = Columns { rows: product, first: gate_cols, end: columns };
         let AttentionSpec { heads, scale, cap, temperature, window, both_ways, .. } = *spec;
         let options = Attention { heads, scale, cap, temperature, window, first: layer.first, sinks, both_ways };
-        let (attended, mut act) = (self.new_rows(attended_cols, "attention"), self.new_act(attended_cols));
+        let attended = self.new_rows(attended_cols, "attention");
+        let mut act = self.new_act(attended_cols);
         if spec.kv_from.is_some() {
             self.queries(layer, spec, qkv, q_norm);
             self.push(Node::AttentionAct { layer: layer.index, q: qkv, options, out: attended, act });
@@ -129,7 +131,8 @@ impl Builder<'_> {
     fn delta(&mut self, layer: Layer, spec: &DeltaSpec, input: Input) -> (RowsId, RowsId) {
         let (hidden, heads, taps) = (self.spec.hidden, spec.heads, spec.taps);
         let DeltaHeads { values, width, .. } = heads;
-        let (qkv, gate) = (heads.columns(), values * width);
+        let qkv = heads.columns();
+        let gate = values * width;
         let mut vector = |part: &str, shape: &[usize]| self.vector(TensorSpec::new(layer.name(part), shape));
         let weight = vector("ssm_conv1d.weight", &[taps, qkv]);
         let (decay, dt_bias) = (vector("ssm_a", &[values]), vector("ssm_dt.bias", &[values]));
@@ -144,7 +147,8 @@ impl Builder<'_> {
         let mixed = self.new_rows(qkv, "convolution and gates");
         let layer = layer.index;
         self.push(Node::CausalConv { layer, x: part(0, qkv), weight, bias: None, silu: true, out: mixed });
-        let (beta, alpha) = (part(qkv + gate, values), part(qkv + gate + values, values));
+        let beta = part(qkv + gate, values);
+        let alpha = part(qkv + gate + values, values);
         let out = self.new_rows(gate, "attention");
         let kind = DecayKind::Softplus;
         self.push(Node::DeltaRule { layer, qkv: mixed, beta, alpha, decay, dt_bias, kind, heads, out });
@@ -161,7 +165,8 @@ impl Builder<'_> {
         let matrix =
             |part: &str, rows| TensorSpec::new(layer.name(&format!("{part}.weight")), &[self.spec.hidden, rows]);
         let ordered = |part: &str, parts: Vec<usize>| {
-            let (rows, order) = (keys * parts.iter().sum::<usize>(), (0..parts.len()).collect());
+            let rows = keys * parts.iter().sum::<usize>();
+            let order = (0..parts.len()).collect();
             TensorSpec { order: Some(RowOrder { parts, order }), ..matrix(part, rows) }
         };
         let apart = [matrix("attn_qkv", spec.heads.columns()), matrix("attn_gate", values * width)];

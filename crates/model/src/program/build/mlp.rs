@@ -49,7 +49,8 @@ impl Builder<'_> {
 
     /// The matrices of a dense MLP; gate and up can be one tensor.
     fn dense_mlp(&mut self, layer: Layer, inner: usize, activation: Activation) -> GatedMlp {
-        let (hidden, up) = (self.spec.hidden, layer.name("ffn_up.weight"));
+        let hidden = self.spec.hidden;
+        let up = layer.name("ffn_up.weight");
         let twice = [hidden as u64, (inner as u64).saturating_mul(2)];
         let is_fused = activation.role() == Role::GateUp
             && self.file.tensor(&up).is_some_and(|tensor| tensor.shape == twice)
@@ -232,7 +233,9 @@ impl Builder<'_> {
         is_stored: bool,
     ) -> RowsId {
         let GatedMlp { gate_up, down, inner, activation } = mlp;
-        let (hidden, experts, top_k) = (self.expert_columns(spec), spec.experts, spec.routing.top_k);
+        let hidden = self.expert_columns(spec);
+        let experts = spec.experts;
+        let top_k = spec.routing.top_k;
         let mut bias = |name: &str, rows| self.vector(TensorSpec::new(layer.name(name), &[rows, experts]));
         let gate_up_bias = spec.bias.then(|| [bias("ffn_gate_exps.bias", inner), bias("ffn_up_exps.bias", inner)]);
         let down_bias = spec.bias.then(|| bias("ffn_down_exps.bias", hidden));
@@ -277,9 +280,11 @@ impl Builder<'_> {
         let route = self.route(layer, spec, router.logits);
         let groups = self.new_groups(spec.experts, top_k);
         self.push(Node::RouteAndGroup { route, groups });
-        let (weighed, x) = (self.new_rows(hidden, "the experts"), self.new_act(hidden));
+        let weighed = self.new_rows(hidden, "the experts");
+        let x = self.new_act(hidden);
         self.push(Node::WeighInput { x: router.rows, choices: route.choices, out: weighed, act: x });
-        let (h, act) = (self.new_rows(inner, "the MLP"), self.new_act(inner));
+        let h = self.new_rows(inner, "the MLP");
+        let act = self.new_act(inner);
         self.push(Node::MoeGateUpAct { weight: gate_up, top_k, activation, x, groups, h, act });
         let out = self.new_rows(hidden, "the experts");
         self.push(Node::MoeMatmul { weight: down, top_k, x: act, groups, out });

@@ -45,7 +45,8 @@ impl Builder<'_> {
         self.push(Node::Embed { table, scale: self.spec.embedding_scale, out: self.residual });
         self.push(Node::Pictures { out: self.residual });
         if self.spec.embedding_norm {
-            let (weight, eps) = (self.repeated(&[1.0], hidden), self.spec.norm_eps);
+            let weight = self.repeated(&[1.0], hidden);
+            let eps = self.spec.norm_eps;
             self.push(Node::QkNorm { x: self.all(self.residual), weight, eps });
         }
         let layer_inputs = self.spec.layer_inputs.map(|width| self.layer_inputs(width));
@@ -82,7 +83,9 @@ impl Builder<'_> {
         let heads = self.prediction_heads(head_input, output);
         let Self { tensors, rows, acts, groups, choices, .. } = self;
         let eps = self.spec.norm_eps;
-        let (hidden, replay, slots) = (hidden_states, Default::default(), Default::default());
+        let hidden = hidden_states;
+        let replay = Default::default();
+        let slots = Default::default();
         let mut program = Program {
             tensors,
             rows,

@@ -29,7 +29,8 @@ fn a_pool_has_the_blocks_that_are_asked_for() {
 
 #[test]
 fn a_sequence_that_does_not_fit_stays_as_it_is() {
-    let (backend, mut state) = (Reference::backend(), state(&[None, Some(20)], CONTEXT));
+    let backend = Reference::backend();
+    let mut state = state(&[None, Some(20)], CONTEXT);
     let [a, b] = [(); 2].map(|()| state.open().unwrap());
     (0..5).for_each(|_| state.append(&backend, a, 40).unwrap());
     (0..2).for_each(|_| state.append(&backend, b, 40).unwrap());
@@ -51,7 +52,8 @@ fn a_sequence_that_does_not_fit_stays_as_it_is() {
 /// A fork shares blocks until it is written to: what it copies is counted.
 #[test]
 fn a_fork_needs_a_block_of_its_own() {
-    let (backend, mut state) = (Reference::backend(), state(&[None], CONTEXT));
+    let backend = Reference::backend();
+    let mut state = state(&[None], CONTEXT);
     let a = state.open().unwrap();
     (0..7).for_each(|_| state.append(&backend, a, 40).unwrap());
     state.append(&backend, a, 13).unwrap();

@@ -131,8 +131,10 @@ impl ChatWriter {
             reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
             tool_calls: (!calls.is_empty()).then_some(calls),
         };
-        let (logprobs, gristmill) = (self.logprobs(&choice.logprobs), Traces::new(&self.model, &choice.traces));
-        let (finish_reason, token_ids) = (finish_reason(choice), self.token_ids.then(|| choice.tokens.clone()));
+        let logprobs = self.logprobs(&choice.logprobs);
+        let gristmill = Traces::new(&self.model, &choice.traces);
+        let finish_reason = finish_reason(choice);
+        let token_ids = self.token_ids.then(|| choice.tokens.clone());
         ChatChoice { index, message, logprobs, finish_reason, token_ids, gristmill }
     }
 
@@ -191,7 +193,8 @@ impl Writer for ChatWriter {
     fn whole(mut self, reply: &Reply) -> Response {
         self.head.object = "chat.completion";
         let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
-        let (usage, prompt_token_ids) = (Usage::new(&self.model, reply), self.prompt(reply));
+        let usage = Usage::new(&self.model, reply);
+        let prompt_token_ids = self.prompt(reply);
         Json(ChatCompletion { choices, prompt_token_ids, usage, head: self.head }).into_response()
     }
 

@@ -98,7 +98,8 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Completi
     let mut paths = common::paths(&fields, "prompt");
     let ignored = fields.judge(policy::COMPLETIONS, model.app().options.strict)?;
     let CompletionFields { prompt, max_tokens, response_format, echo, logprobs } = completion;
-    let (echo, max_tokens) = (echo == Some(true), max_tokens.unwrap_or(DEFAULT_TOKENS));
+    let echo = echo == Some(true);
+    let max_tokens = max_tokens.unwrap_or(DEFAULT_TOKENS);
     if common.streams() && echo {
         return Err(ApiError::param("echo", "echo is not supported for a reply in events; leave stream out"));
     }

@@ -145,7 +145,8 @@ impl ResponseObject {
         namespaces: &Namespaces,
         error: &ApiError,
     ) -> ResponseObject {
-        let (code, message) = (error.code.unwrap_or("server_error"), error.message.clone());
+        let code = error.code.unwrap_or("server_error");
+        let message = error.message.clone();
         let error = Some(ResponseFailure { code, message });
         ResponseObject { status: "failed", error, output: items(model, reply, namespaces), ..self }
     }

@@ -201,8 +201,10 @@ impl Writer for ResponseWriter {
 
 impl<'a> ResponseEvent<'a> {
     fn of_error(error: &'a ApiError, body: &'a ErrorBody) -> ResponseEvent<'a> {
-        let (message, code) = (Some(error.message.as_str()), error.code.or(Some("server_error")));
-        let (param, error) = (error.param.as_deref(), Some(body.detail()));
+        let message = Some(error.message.as_str());
+        let code = error.code.or(Some("server_error"));
+        let param = error.param.as_deref();
+        let error = Some(body.detail());
         ResponseEvent { r#type: "error", message, code, param, error, ..ResponseEvent::default() }
     }
 }
