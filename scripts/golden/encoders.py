@@ -17,13 +17,15 @@ import sys
 
 import gguf
 import numpy as np
+from formats import NOT_QUANTISED_TO, SCALES
 from gguf import GGMLQuantizationType as Q
 
 assert importlib.metadata.version("gguf") == "0.19.0"
 OUT = pathlib.Path(__file__).parents[2] / "crates/kernels/tests/golden/encoders"
 COUNT = 4096
 ROW = 512
-FORMATS = [Q.Q4_0, Q.Q4_1, Q.Q5_0, Q.Q5_1, Q.Q8_0, Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS, Q.MXFP4]
+FLOATS = {Q.F32, Q.F16, Q.BF16}
+FORMATS = [kind for kind in SCALES if kind not in NOT_QUANTISED_TO | FLOATS]
 TRAINED = [
     "token_embd.weight",
     "blk.0.attn_q.weight",

@@ -18,6 +18,8 @@ from gguf import GGMLQuantizationType as Q
 assert importlib.metadata.version("gguf") == "0.19.0", "the golden files are those of gguf 0.19.0"
 OUT = pathlib.Path(__file__).parents[2] / "crates/kernels/tests/golden/formats"
 
+# Formats that encoders.py leaves out: no model is quantised to them, and llama.cpp only converts weights in NVFP4.
+NOT_QUANTISED_TO = {Q.IQ2_XXS, Q.IQ2_XS, Q.IQ3_XXS, Q.IQ1_S, Q.IQ3_S, Q.IQ2_S, Q.IQ1_M, Q.TQ1_0, Q.TQ2_0, Q.NVFP4}
 # Byte offsets of the f16 scales in a block.
 SCALES = {
     Q.F32: [],
@@ -122,4 +124,5 @@ def main() -> None:
     (OUT / "formats.txt").write_text("".join(table))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,15 +15,8 @@ use crate::verbosity::Verbosity;
 use crate::{console, kind};
 
 /// Write a model in a smaller format.
-///
-/// FORMAT is a mix or a format, with llama.cpp's names: F32 BF16 F16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S
-/// IQ4_NL IQ4_XS Q4_1 Q4_0 MXFP4_MOE NVFP4 Q3_K_L Q3_K_M Q3_K_S Q2_K. Q5_K, Q4_K and Q3_K are short for the _M mixes,
-/// and MXFP4 for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers keep their format. A mix assigns
-/// formats to weights as llama.cpp does.
-///
-/// With --mlx, the input is a folder of Hugging Face, and the output is a folder that mlx-lm can open: gristmill
-/// quantize --mlx 4bit:64 FOLDER OUT.
 #[derive(Args)]
+#[command(long_about = about())]
 pub(crate) struct QuantizeArgs {
     /// The model to read: a GGUF file (any part of a split model), best in F16, BF16 or F32; ORG/REPO:QUANT of the hub;
     /// or a folder of Hugging Face.
@@ -45,6 +38,17 @@ pub(crate) struct QuantizeArgs {
     keep: Vec<String>,
     #[command(flatten)]
     to: OutputArgs,
+}
+
+fn about() -> String {
+    let names: Vec<&str> = Mix::all().iter().map(Mix::name).collect();
+    format!(
+        "Write a model in a smaller format.\n\nFORMAT is a mix or a format, with llama.cpp's names: {}. Q5_K, Q4_K and Q3_K \
+         are short for the _M mixes, and MXFP4 for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers \
+         keep their format. A mix assigns formats to weights as llama.cpp does.\n\nWith --mlx, the input is a folder of \
+         Hugging Face, and the output is a folder that mlx-lm can open: gristmill quantize --mlx 4bit:64 FOLDER OUT.",
+        names.join(" ")
+    )
 }
 
 fn widths(text: &str) -> Result<MlxWidths, ConvertError> {
