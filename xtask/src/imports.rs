@@ -31,10 +31,7 @@ const OTHERS: usize = 10;
 
 /// The `mod.rs` that define items next to modules. All others are only an index, so that modules below them can import
 /// types without a circle.
-const NOT_ONLY_INDEX: [&str; 2] = [
-    "model/src/family/mod.rs",
-    "model/src/family/read/mod.rs",
-];
+const NOT_ONLY_INDEX: [&str; 2] = ["model/src/family/mod.rs", "model/src/family/read/mod.rs"];
 
 /// Prints the largest circle of each crate, or all circles of the given crates. Fails if one is too large.
 pub(crate) fn imports(words: &[&str]) -> Result<(), String> {
