@@ -230,7 +230,7 @@ impl Worker {
         let chunks = self.with_images(chunks)?;
         self.report();
         let slots: Vec<usize> = chunks.iter().map(|chunk| chunk.slot).collect();
-        match self.submit(chunks) {
+        match self.submit(chunks, None) {
             Ok(step) => Ok(Some(step)),
             Err(error) if error.is_of_device() => Err(error),
             Err(error) => {
@@ -282,22 +282,32 @@ impl Worker {
         }
     }
 
-    /// The tokens of each slot that are not in its state, up to its next checkpoint.
+    /// The tokens of each slot that are not in its state, up to its next checkpoint. If the state has all tokens, a step
+    /// samples the next one, which follows unless it ends the text.
     fn pending(&self) -> Vec<Pending> {
         let has_whole_images = self.runner.model().spec().has_whole_images();
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
-            let running = running.as_ref()?;
-            let Running { tokens, computed, draft, priority, job, .. } = running;
-            let of_prompt = job.completion().is_some_and(|one| one.prompt_logprobs.is_some()) && !running.decodes();
-            let all = tokens.len() + draft.len();
-            let end = self.runner.next_checkpoint(running.sequence).ok().flatten().map_or(all, |next| next.min(all));
-            let (positions, all_rows) = (*computed..end, of_prompt || !draft.is_empty());
-            let decodes = running.decodes();
+            let Running { sequence, tokens, prompt, draft, priority, job, .. } = running.as_ref()?;
+            let computed = self.runner.sequence_len(*sequence).ok()?;
+            if computed == tokens.len() && !self.has_next(job, computed) {
+                return None;
+            }
+            let decodes = computed >= *prompt;
+            let of_prompt = job.completion().is_some_and(|one| one.prompt_logprobs.is_some()) && !decodes;
+            let all = (tokens.len() + draft.len()).max(computed + 1);
+            let end = self.runner.next_checkpoint(*sequence).ok().flatten().map_or(all, |next| next.min(all));
+            let (positions, all_rows) = (computed..end, of_prompt || !draft.is_empty());
             let images = job.numbered.spans().iter().map(|span| span.start..span.start + span.tokens);
             let whole = if has_whole_images && !decodes { images.collect() } else { Vec::new() };
             Some(Pending { slot, positions, all_rows, decodes, priority: *priority, whole })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
+    }
+
+    /// Whether the token that a step samples after this number of tokens can be run: it is not the last one of the request
+    /// or the last that fits into the context.
+    fn has_next(&self, job: &Job, tokens: usize) -> bool {
+        tokens < self.runner.context() && job.completion().is_some_and(|one| one.left(&job.progress) > 1)
     }
 
     /// Hands a sampled token to its job.
@@ -333,9 +343,9 @@ impl Worker {
     /// Frees a slot, and returns its job with the tokens so far. What its sequence computed stays in the prefix cache.
     fn free(&mut self, slot: usize) -> Option<Job> {
         let Running { sequence, tokens, priority, mut job, .. } = self.slots[slot].take()?;
-        // The step in flight has computed the last token, which is in no state otherwise.
-        if self.discard_in_flight(slot)
-            && let Err(error) = self.runner.truncate(sequence, tokens.len().saturating_sub(1))
+        // What the step in flight computes is in no state otherwise.
+        if let Some(before) = self.discard_in_flight(slot)
+            && let Err(error) = self.runner.truncate(sequence, before)
         {
             tracing::error!(%error, "truncating a sequence failed");
         }

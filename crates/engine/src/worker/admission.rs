@@ -23,14 +23,17 @@ impl Worker {
     /// Starts waiting jobs, as long as there are free sequences, and blocks for the next job, or other tenants have more
     /// than their share of them.
     pub(super) fn admit(&mut self) {
+        while !self.admit_without_preemption()
+            && let Some(Admission::Preempt { slot }) = self.next_admission()
+        {
+            self.preempt(slot);
+        }
+    }
+
+    /// Starts waiting jobs, as long as none must be preempted. Returns whether none must.
+    pub(super) fn admit_without_preemption(&mut self) -> bool {
         while let Some(admission) = self.next_admission() {
-            let (slot, next) = match admission {
-                Admission::Start { slot, waiting } => (slot, waiting),
-                Admission::Preempt { slot } => {
-                    self.preempt(slot);
-                    continue;
-                }
-            };
+            let Admission::Start { slot, waiting: next } = admission else { return false };
             let job = &self.waiting[next];
             let (sequence, reused) = match self.runner.open_sequence_with(job.cache_key, &job.reusable()) {
                 Ok(opened) => opened,
@@ -66,10 +69,11 @@ impl Worker {
             self.waiting.iter().for_each(|job| plan_checkpoint(&mut self.runner, job, &running));
             self.slots[slot] = Some(running);
         }
+        true
     }
 
     /// What makes the next waiting job run. `None` if none can, until a job ends or other tenants have run for longer.
-    pub(super) fn next_admission(&self) -> Option<Admission> {
+    fn next_admission(&self) -> Option<Admission> {
         if self.waiting.is_empty() {
             return None;
         }

@@ -29,7 +29,8 @@ impl Worker {
         Ok(chunks)
     }
 
-    fn has_images(&self, chunk: &Pending) -> bool {
+    /// Whether the tower has computed the images of a chunk.
+    pub(super) fn has_images(&self, chunk: &Pending) -> bool {
         let spans = self.slots[chunk.slot].as_ref().map_or(&[][..], |running| running.job.numbered.spans());
         chunk.decodes || self.runner.has_images(spans, &chunk.positions)
     }

@@ -77,7 +77,8 @@ impl Worker {
         }
     }
 
-    fn have_blocks(&self, chunks: &[Pending]) -> bool {
+    /// Whether there are blocks for the tokens of a step.
+    pub(super) fn have_blocks(&self, chunks: &[Pending]) -> bool {
         let length = |chunk: &Pending| Some((self.slots[chunk.slot].as_ref()?.sequence, chunk.positions.end));
         let lengths: Vec<_> = chunks.iter().filter_map(length).collect();
         self.runner.fits(&lengths).unwrap_or(true)

@@ -32,9 +32,8 @@ impl Worker {
         self.replay(&step, &mut tokens);
         let routing = self.count(&step)?;
         let mut outputs = self.pool(&step);
-        for chunk in &step.chunks {
-            let of_slot = step.rows.iter().zip(&tokens).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
-            self.advance(chunk, of_slot.map(|(_, &token)| token))?;
+        for (chunk, rows) in step.rows_by_chunk() {
+            self.advance(chunk, rows.filter(|&row| step.rows[row].next.is_none()).map(|row| tokens[row]))?;
             self.slots[chunk.slot].iter_mut().for_each(|running| running.job.progress.count_step(step.chunks.len()));
         }
         for (number, (row, &token)) in step.rows.iter().zip(&tokens).enumerate() {
@@ -65,11 +64,9 @@ impl Worker {
 
     /// In a replay of acceptance, changes the tokens of rows with draft tokens.
     fn replay(&mut self, step: &Submitted, tokens: &mut [u32]) {
-        for chunk in &step.chunks {
-            let of_slot = |row: &Row| row.slot == chunk.slot && row.next.is_none();
-            let (Some(first), Some(running)) = (step.rows.iter().position(of_slot), &self.slots[chunk.slot]) else {
-                continue;
-            };
+        for (chunk, mut rows) in step.rows_by_chunk() {
+            let first = rows.find(|&row| step.rows[row].next.is_none());
+            let (Some(first), Some(running)) = (first, &self.slots[chunk.slot]) else { continue };
             self.drafter.replay(running.drafted(chunk), &mut tokens[first..]);
         }
     }
@@ -139,11 +136,13 @@ impl Worker {
         token: u32,
         routing: &RoutingTrace,
     ) -> Result<Option<Result<Output>>> {
+        if row.is_discarded {
+            return Ok(None);
+        }
         let (vocab, wanted) = (self.runner.model().spec().vocab, self.wants(row));
-        let is_discarded = !step.chunks.iter().any(|chunk| chunk.slot == row.slot);
         let Some(Running { job, accepted, needs_sync, .. }) = &mut self.slots[row.slot] else { return Ok(None) };
         let Task::Complete(completion) = &mut job.task else { return Ok(None) };
-        if row.drafted > *accepted || is_discarded {
+        if row.drafted > *accepted {
             return Ok(None);
         }
         if token == PADDING {
@@ -181,6 +180,6 @@ impl Worker {
     /// Whether the routing of a row's token is returned.
     fn is_traced(&self, row: &Row) -> bool {
         let completion = self.slots[row.slot].as_ref().and_then(|running| running.job.completion());
-        row.next.is_none() && completion.is_some_and(|completion| completion.traces)
+        !row.is_discarded && row.next.is_none() && completion.is_some_and(|completion| completion.traces)
     }
 }

@@ -1,5 +1,6 @@
 //! Submits a step: its batch, the forward pass, and the sampler.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use gristmill_kernels::ops::Sampling;
@@ -33,12 +34,28 @@ impl Submitted {
         let (sampled, logits, hidden, started_at, is_followed) = (None, Vec::new(), Vec::new(), Instant::now(), false);
         Self { chunks, rows, sampled, logits, hidden, started_at, is_followed }
     }
+
+    /// The chunks, each with the numbers of its rows.
+    pub(super) fn rows_by_chunk(&self) -> impl Iterator<Item = (&Pending, Range<usize>)> {
+        let mut next = 0;
+        self.chunks.iter().map(move |chunk| {
+            // Rows are in the order of the chunks. Those of other slots are of chunks that were discarded.
+            let rows = self.rows.get(next..).unwrap_or_default();
+            let start = rows.iter().position(|row| row.slot == chunk.slot && !row.is_discarded);
+            let own = |start: usize| rows[start..].iter().take_while(|row| row.slot == chunk.slot).count();
+            let range = start.map_or(next..next, |start| next + start..next + start + own(start));
+            next = range.end;
+            (chunk, range)
+        })
+    }
 }
 
 /// A row of logits of one step.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) slot: usize,
+    /// Whether the request has left the slot since.
+    pub(super) is_discarded: bool,
     /// The token that follows in the prompt; `None` if the token is sampled.
     pub(super) next: Option<u32>,
     /// Draft tokens that the row depends on.
@@ -46,10 +63,12 @@ pub(super) struct Row {
 }
 
 impl Worker {
-    /// Submits the step of these chunks.
-    pub(super) fn submit(&mut self, chunks: Vec<Pending>) -> Result<Submitted> {
+    /// Submits the step of these chunks. A token that the host does not have yet is sampled in the `current` step.
+    pub(super) fn submit(&mut self, mut chunks: Vec<Pending>, current: Option<&Submitted>) -> Result<Submitted> {
         self.batch.clear();
         self.observe(&chunks);
+        chunks.retain(|chunk| self.slots[chunk.slot].is_some());
+        let sampled_in = current.map(|current| self.last_rows(current)).unwrap_or_default();
         let (mut rows, mut counts) = (Vec::new(), Vec::new());
         for Pending { slot, positions, all_rows, .. } in &chunks {
             let Some(running) = &self.slots[*slot] else { continue };
@@ -60,13 +79,19 @@ impl Worker {
                 Task::Complete(_) if positions.end >= tokens.len() => Outputs::Last,
                 Task::Complete(_) => Outputs::None,
             };
-            let (tokens_of_chunk, spans) = (running.at(positions.clone()), job.numbered.spans());
-            self.batch.push_with_images(*sequence, &tokens_of_chunk, positions.start, spans, outputs);
+            match sampled_in.get(*slot).copied().flatten().filter(|_| positions.start == tokens.len()) {
+                Some(row) => drop(self.batch.push_sampled(*sequence, row, outputs)),
+                None => {
+                    let (tokens_of_chunk, spans) = (running.at(positions.clone()), job.numbered.spans());
+                    self.batch.push_with_images(*sequence, &tokens_of_chunk, positions.start, spans, outputs);
+                }
+            }
             let Task::Complete(completion) = &job.task else { continue };
+            let undrafted = tokens.len().max(positions.start + 1);
             for next in outputs.of(positions.len()).map(|row| positions.start + row + 1) {
                 let next_prompt_token = tokens.get(next).copied();
-                let drafted = next.saturating_sub(tokens.len());
-                rows.push(Row { slot: *slot, next: next_prompt_token, drafted });
+                let drafted = next.saturating_sub(undrafted);
+                rows.push(Row { slot: *slot, is_discarded: false, next: next_prompt_token, drafted });
                 counts.push((next, completion.counts_after(&running.draft[..drafted])));
             }
         }
@@ -89,8 +114,17 @@ impl Worker {
         // Before sampling, which leaves the logits penalised.
         (step.logits, step.hidden) = (logits.first(wanted)?, logits.all_hidden()?);
         step.sampled = if step.rows.is_empty() { None } else { Some(logits.start_sample(&sampling)?) };
-        self.times.forward = step.started_at.elapsed();
+        self.times.forward += step.started_at.elapsed();
         Ok(step)
+    }
+
+    /// For each slot, the row of a step that its next token is sampled from.
+    fn last_rows(&self, step: &Submitted) -> Vec<Option<usize>> {
+        let mut of_slots = vec![None; self.slots.len()];
+        for (chunk, rows) in step.rows_by_chunk() {
+            of_slots[chunk.slot] = rows.last();
+        }
+        of_slots
     }
 
     /// How many of the most likely tokens are returned with the log-probability of a row's token, if it is returned.
@@ -106,7 +140,8 @@ impl Worker {
         for Pending { slot, positions, .. } in chunks {
             let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
             let Task::Complete(completion) = &mut job.task else { continue };
-            if positions.end >= tokens.len()
+            // The token that the device has is of no concern here: such a step is overlapped.
+            if (positions.start..positions.end).contains(&tokens.len().saturating_sub(1))
                 && let Err(error) = completion.observe(&job.progress, tokens, tokenizer)
             {
                 job.fail(error);

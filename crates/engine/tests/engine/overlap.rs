@@ -78,6 +78,15 @@ fn texts_and_what_is_reused_are_the_same() {
             let mut dropped = engines[1].generate(request(&system, 60, SamplingOptions::greedy())).unwrap();
             assert!(dropped.next().unwrap().is_ok());
         }
+        // So does one whose prompt is in the step in flight.
+        let running = engines[1].generate(request(&system, 60, SamplingOptions::greedy())).unwrap();
+        for _ in 0..8 {
+            let prompt = random_tokens(&mut random, 70);
+            drop(engines[1].generate(request(&prompt, 9, SamplingOptions::greedy())).unwrap());
+            assert_eq!(pieces(&engines[1], request(&prompt[..3], 2, SamplingOptions::greedy())).len(), 2);
+        }
+        let found = running.collect::<Result<Vec<_>, _>>().expect("it runs");
+        assert_eq!(ends(&found), ends(&pieces(&engines[0], request(&system, 60, SamplingOptions::greedy()))));
         assert_eq!(ends(&pieces(&engines[1], plain.clone())), ends(&pieces(&engines[0], plain)));
         // What a text leaves in the prefix cache does not depend on how its last steps ran.
         let kept = engines.each_ref().map(|engine| {
@@ -93,6 +102,24 @@ fn texts_and_what_is_reused_are_the_same() {
                 .reused_tokens
         });
         assert!(kept[0] == kept[1] && kept[0] >= 33, "{kept:?}");
+    }
+}
+
+/// While a text is generated, all others start, read their prompts and end without a step that the device waits for.
+#[test]
+fn requests_start_in_overlapped_steps() {
+    for tiny in [Tiny::llama(), Tiny::lfm2(), Tiny::qwen35()] {
+        let ([_, behind], mut random) = (both(&file(tiny)), Random::fresh());
+        let engine = engine(&behind, 3, 24);
+        let long = engine.generate(request(&[1, 2, 3], 80, SamplingOptions::greedy())).unwrap();
+        let others = (0..6).map(|_| request(&random_tokens(&mut random, 30), 4, SamplingOptions::greedy()));
+        let others: Vec<_> = others.map(|request| engine.generate(request).unwrap()).collect();
+        for text in [long].into_iter().chain(others) {
+            text.collect::<Result<Vec<_>, _>>().expect("it runs");
+        }
+        let stats = engine.stats();
+        assert!(stats.step_requests.count() < 90, "the others run beside the first: {stats:?}");
+        assert_eq!(stats.step_requests.count() - stats.overlapped_steps, 1, "{stats:?}");
     }
 }
 
