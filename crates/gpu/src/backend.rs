@@ -66,8 +66,8 @@ impl Heap for Device {
         Ok(Box::new(Region::zeroed(self.gpu(), bytes, what)?))
     }
 
-    fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()> {
-        self.write_region(region("upload", to)?, bytes)
+    fn write(&self, to: &dyn DeviceMemory, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.write_region_at(region("upload", to)?, offset, bytes)
     }
 
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()> {

@@ -93,9 +93,14 @@ impl Device {
     /// # Errors
     /// [`Error::View`] if the bytes do not fit, and [`Error::ForeignLayout`] if the region is another device's.
     pub fn write_region(&self, region: &Region, bytes: &[u8]) -> Result<()> {
+        self.write_region_at(region, 0, bytes)
+    }
+
+    /// Copies from the host to `offset` of a region.
+    pub(crate) fn write_region_at(&self, region: &Region, offset: usize, bytes: &[u8]) -> Result<()> {
         self.own("upload", region)?;
         self.epoch.fetch_add(1, Ordering::Relaxed);
-        let address = region.writable("upload", 0, bytes.len())?;
+        let address = region.writable("upload", offset, bytes.len())?;
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
     }
 

@@ -176,14 +176,19 @@ impl Backend {
 
     /// Copies host values to the start of a buffer.
     pub fn upload<T: Element>(&self, values: &[T], to: &mut Buffer<T>) -> Result<()> {
+        self.upload_at(values, to, 0)
+    }
+
+    /// Copies host values to the elements of a buffer from `at` on.
+    pub fn upload_at<T: Element>(&self, values: &[T], to: &mut Buffer<T>, at: usize) -> Result<()> {
         on_device("upload", self.device(), &[to.device()])?;
-        at_least("upload", "length of the buffer", to.len(), values.len())?;
+        at_least("upload", "length of the buffer", to.len(), at.saturating_add(values.len()))?;
         if let Some(memory) = to.as_host_mut() {
-            memory[..values.len()].copy_from_slice(values);
+            memory[at..][..values.len()].copy_from_slice(values);
             return Ok(());
         }
         match (self.kernels.heap(), to.device_memory()) {
-            (Some(heap), Some(memory)) => heap.write(memory, bytemuck::cast_slice(values)),
+            (Some(heap), Some(memory)) => heap.write(memory, at * size_of::<T>(), bytemuck::cast_slice(values)),
             _ => Err(self.foreign("upload", to)),
         }
     }

@@ -135,6 +135,7 @@ fn a_range_that_is_not_inside_is_refused() {
         one.write(1, &[1; BYTES]),
         one.write(usize::MAX, &[1]),
         device.write_region(&one, &[1; BYTES + 1]),
+        device.write_region_at(&one, 1, &[1; BYTES]),
         device.read_region(&one, 61, &mut [0; 4]),
         device.start_read_region(&one, 1, BYTES).map(drop),
         device.copy_region((&one, 1), (&other, 0), BYTES),

@@ -169,8 +169,8 @@ impl PendingRead for Vec<u8> {
 pub trait Heap {
     /// Allocates zeroed memory. `what` names it in an out-of-memory error.
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<Box<dyn DeviceMemory>>;
-    /// Copies from the host to the start of the memory. The bytes must fit.
-    fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()>;
+    /// Copies from the host to the memory, from `offset` on. The range must be inside the memory.
+    fn write(&self, to: &dyn DeviceMemory, offset: usize, bytes: &[u8]) -> Result<()>;
     /// Waits for all work and copies to the host, from `offset` on. The range must be inside the memory. Fails if a
     /// kernel has found a bad id since the last check.
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;

@@ -16,7 +16,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, Placement};
 
 use super::blocks::Blocks;
-use super::uploaded::Uploaded;
+use super::uploaded::{Uploaded, UploadedTable};
 use super::{PlacementKind, StateKind};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -58,8 +58,9 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) struct Placed {
     pub(super) placement: Placement,
-    /// Slots, positions and table of the placement.
-    uploaded: [Uploaded; 3],
+    /// Slots and positions of the placement.
+    uploaded: [Uploaded; 2],
+    table: UploadedTable,
 }
 
 impl Placed {
@@ -74,7 +75,7 @@ impl Placed {
             context_columns: columns,
             runs: BatchRuns::Any,
         };
-        Ok(Self { placement, uploaded: Default::default() })
+        Ok(Self { placement, uploaded: Default::default(), table: UploadedTable::new(sequences) })
     }
 
     fn bring(
@@ -82,15 +83,19 @@ impl Placed {
         backend: &Backend,
         slots: &[u32],
         positions: &[u32],
-        table: &[u32],
+        held: &[HeldBlocks],
         step: PlacementKind,
     ) -> Result<()> {
         self.placement.runs = step.runs;
         self.placement.context_columns = step.context_columns;
-        let Self { placement, uploaded: [of_slots, of_positions, of_table] } = self;
+        let Self { placement, uploaded: [of_slots, of_positions], table } = self;
         of_slots.bring(backend, slots, &mut placement.slots)?;
         of_positions.bring(backend, positions, &mut placement.positions)?;
-        of_table.bring(backend, table, &mut placement.table)
+        let columns = placement.table_cols;
+        for (row, HeldBlocks { first, blocks }) in held.iter().enumerate() {
+            table.bring(backend, row, (*first, blocks), &mut placement.table, columns)?;
+        }
+        Ok(())
     }
 }
 
@@ -280,10 +285,9 @@ impl Group {
         positions: &[u32],
         step: PlacementKind,
     ) -> Result<()> {
-        let table = self.table();
-        self.placed.bring(backend, slots, positions, &table, step)?;
+        self.placed.bring(backend, slots, positions, &self.held, step)?;
         let heads = self.heads.as_mut();
-        heads.map_or(Ok(()), |heads| heads.bring(backend, head_slots, positions, &table, step))
+        heads.map_or(Ok(()), |heads| heads.bring(backend, head_slots, positions, &self.held, step))
     }
 
     /// Uploads slots and positions for prediction heads alone.
@@ -294,20 +298,8 @@ impl Group {
         positions: &[u32],
         step: PlacementKind,
     ) -> Result<()> {
-        let table = if self.heads.is_some() { self.table() } else { Vec::new() };
         let heads = self.heads.as_mut();
-        heads.map_or(Ok(()), |heads| heads.bring(backend, slots, positions, &table, step))
-    }
-
-    /// The block table.
-    fn table(&self) -> Vec<u32> {
-        let columns = self.placed.placement.table_cols;
-        // Entries of freed blocks are behind every window and never read.
-        let mut table = vec![0; columns * self.held.len()];
-        for (row, held) in table.chunks_exact_mut(columns.max(1)).zip(&self.held) {
-            row[held.first..].iter_mut().zip(&held.blocks).for_each(|(entry, block)| *entry = *block);
-        }
-        table
+        heads.map_or(Ok(()), |heads| heads.bring(backend, slots, positions, &self.held, step))
     }
 }
 
