@@ -73,7 +73,8 @@ impl Synthetic {
 
     /// Everything that determines the bytes.
     fn recipe(&self) -> String {
-        format!("{} {} layers={} revision={REVISION}", self.name(), self.format(), self.model.layers)
+        let recipe = format!("{} {} layers={} revision={REVISION}", self.name(), self.format(), self.model.layers);
+        self.codes.map_or(recipe.clone(), |_| format!("{recipe} codes={}", folder::REVISION))
     }
 
     /// The name of its file, or folder, in a cache.

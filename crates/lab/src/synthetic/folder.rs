@@ -28,6 +28,8 @@ pub(super) enum Codes {
     Fp8,
 }
 
+/// Part of the recipe of a folder: raised with each change of its codes.
+pub(super) const REVISION: u32 = 2;
 /// Columns of a group.
 const GROUP: u64 = 128;
 /// The most bytes of a piece.
@@ -78,8 +80,8 @@ impl Codes {
 enum Data {
     /// Those of this tensor of a file; an expert's matrix starts at this byte.
     Plain(usize, u64),
-    /// Random words.
-    Words,
+    /// Random codes of 4 bits, of which the middle, 8, is the mean.
+    Nibbles,
     /// The same word.
     Constant(u32),
     /// The group of each column.
@@ -159,9 +161,9 @@ fn tensors(model: &Model, codes: Codes, plans: &[TensorPlan]) -> Vec<(NewTensor,
                 }
                 Codes::Gptq => {
                     let groups = columns / GROUP;
-                    // Codes are equally likely: less 8 they have this mean square.
-                    let root = (0..16).map(|code| (code as f32 - 8.0).powi(2) / 16.0).sum::<f32>().sqrt();
-                    add(format!("{module}qweight"), "I32", &[columns / 8, rows], 4, Data::Words);
+                    // Less 8 they have this mean square; of 0 there is none, which is 8 instead.
+                    let root = (1..16).map(|code| (code as f32 - 8.0).powi(2) / 16.0).sum::<f32>().sqrt();
+                    add(format!("{module}qweight"), "I32", &[columns / 8, rows], 4, Data::Nibbles);
                     add(format!("{module}qzeros"), "I32", &[groups, rows / 8], 4, Data::Constant(0x7777_7777));
                     add(format!("{module}scales"), "F16", &[groups, rows], 2, Data::Halves(deviation / root));
                     add(format!("{module}g_idx"), "I32", &[columns], 4, Data::Order);
@@ -273,9 +275,9 @@ fn fill(name: &str, data: &Data, first: u64, floats: &[u8], out: &mut [u8]) {
     };
     match data {
         Data::Plain(..) => {}
-        Data::Words => {
+        Data::Nibbles => {
             for (word, i) in out.chunks_mut(8).zip(first / 8..) {
-                word.copy_from_slice(&random.at(i).to_le_bytes()[..word.len()]);
+                word.copy_from_slice(&centred(random.at(i)).to_le_bytes()[..word.len()]);
             }
         }
         Data::Constant(word) => out.chunks_mut(4).for_each(|out| out.copy_from_slice(&word.to_le_bytes())),
@@ -302,6 +304,14 @@ fn fill(name: &str, data: &Data, first: u64, floats: &[u8], out: &mut [u8]) {
             }
         }
     }
+}
+
+/// Sixteen nibbles with 8 in the place of 0. With 0, the mean is below 8, so that every matrix adds one direction to all
+/// tokens, and routers choose few experts.
+fn centred(nibbles: u64) -> u64 {
+    const LOWEST: u64 = 0x1111_1111_1111_1111;
+    let zeros = !(nibbles | nibbles >> 1 | nibbles >> 2 | nibbles >> 3) & LOWEST;
+    nibbles | zeros << 3
 }
 
 fn config(model: &Model, codes: Codes, recipe: &str) -> Value {

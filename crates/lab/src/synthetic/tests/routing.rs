@@ -56,7 +56,10 @@ fn shrunk(model: &Model) -> Synthetic {
 /// The routers' choices for random tokens, as benchmarks have them.
 fn trace(synthetic: &Synthetic, path: &std::path::Path) -> RoutingTrace {
     synthetic.write(path, &|_, _| ControlFlow::Continue(())).unwrap();
-    let file = GgufFile::open(path).unwrap();
+    let file = match synthetic.codes {
+        Some(_) => gristmill_convert::open_folder(path, &Default::default(), 1).unwrap().0,
+        None => GgufFile::open(path).unwrap(),
+    };
     let backend = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
     let model = Arc::new(Loaded::with_backend(file, backend, LoadOptions::default()).unwrap());
     let limits = Limits { context: Some(PROMPT), sequences: 1, batch_tokens: PROMPT, ..Limits::default() };
@@ -105,20 +108,37 @@ impl Choices {
     }
 }
 
+/// Whether a prompt uses experts as it does in a published model with so many.
+fn check(name: &str, synthetic: &Synthetic, path: &std::path::Path) {
+    let trace = trace(synthetic, path);
+    let all: Vec<Choices> = (0..LAYERS as usize).filter_map(|layer| Choices::of(&trace, layer)).collect();
+    assert!(!all.is_empty());
+    let mean = |of: fn(&Choices) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    let [used, most, reused] = [mean(|it| it.used), mean(|it| it.most), mean(|it| it.reused)];
+    let what = format!("{name}: used {used:.3}, 90% in {most:.3}, reused {reused:.3}");
+    println!("{what}");
+    let experts = synthetic.model.experts.unwrap();
+    let ([all_used, most_in, reuse], _) =
+        RANGES.iter().find(|(_, least)| experts.count >= least * experts.used).unwrap();
+    assert!(all_used.contains(&used) && most_in.contains(&most) && reuse.contains(&reused), "{what}");
+}
+
 #[test]
 fn a_prompt_uses_nearly_all_experts_unevenly() {
     for model in models::MODELS.iter().filter(|model| model.experts.is_some()) {
         let path = Remove(scratch(&format!("routing-{}", model.name)));
-        let trace = trace(&shrunk(model), &path.0);
-        let all: Vec<Choices> = (0..LAYERS as usize).filter_map(|layer| Choices::of(&trace, layer)).collect();
-        assert!(!all.is_empty());
-        let mean = |of: fn(&Choices) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
-        let [used, most, reused] = [mean(|it| it.used), mean(|it| it.most), mean(|it| it.reused)];
-        let what = format!("{}: used {used:.3}, 90% in {most:.3}, reused {reused:.3}", model.name);
-        println!("{what}");
-        let experts = model.experts.unwrap();
-        let ([all_used, most_in, reuse], _) =
-            RANGES.iter().find(|(_, least)| experts.count >= least * experts.used).unwrap();
-        assert!(all_used.contains(&used) && most_in.contains(&most) && reuse.contains(&reused), "{what}");
+        check(model.name, &shrunk(model), &path.0);
+    }
+}
+
+#[test]
+fn a_prompt_uses_nearly_all_experts_of_a_folder() {
+    for codes in ["GPTQ", "FP8"] {
+        let mut synthetic = Synthetic::parse(&format!("qwen3-30b-a3b:{codes}"), None).unwrap();
+        synthetic.model = shrunk(&synthetic.model).model;
+        synthetic.model.experts.iter_mut().for_each(|experts| experts.inner = 128);
+        let folder = scratch(&format!("routing-{codes}"));
+        check(codes, &synthetic, &folder);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
