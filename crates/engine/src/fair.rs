@@ -19,7 +19,7 @@
 //!   after a slice (test `short_requests_do_not_preempt_a_long_one_each_time`).*
 //! - *With one tenant, no request is preempted for another one (test `one_tenant_loses_nothing`).*
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A generated token takes about as long as this number of tokens of a prompt. The ratio differs between machines: on a
 /// CPU it is 3 to 10 for one sequence, and less for several in a step.
@@ -67,7 +67,8 @@ impl Shares {
 /// How many sequences each tenant has, and how many it may have while others wait.
 #[derive(Debug)]
 pub(super) struct Standing {
-    running: HashMap<u64, usize>,
+    /// In the order of the tenants.
+    running: Vec<(u64, usize)>,
     /// Tenants with requests that run or wait.
     active: usize,
     /// Sequences of the engine.
@@ -81,20 +82,23 @@ impl Standing {
         running: impl Iterator<Item = u64>,
         waiting: impl Iterator<Item = u64>,
     ) -> Standing {
-        let mut counts = HashMap::new();
-        running.for_each(|tenant| *counts.entry(tenant).or_default() += 1);
-        let idle: HashSet<u64> = waiting.filter(|tenant| !counts.contains_key(tenant)).collect();
-        Standing { active: counts.len() + idle.len(), running: counts, sequences }
+        let mut running: Vec<u64> = running.collect();
+        running.sort_unstable();
+        let running: Vec<(u64, usize)> = running.chunk_by(u64::eq).map(|same| (same[0], same.len())).collect();
+        let mut all: Vec<u64> = running.iter().map(|&(tenant, _)| tenant).chain(waiting).collect();
+        all.sort_unstable();
+        all.dedup();
+        Standing { active: all.len(), running, sequences }
     }
 
     /// Sequences of a tenant.
     pub(super) fn running(&self, tenant: u64) -> usize {
-        self.running.get(&tenant).copied().unwrap_or(0)
+        self.running.binary_search_by_key(&tenant, |&(known, _)| known).map_or(0, |at| self.running[at].1)
     }
 
     /// Tenants that have sequences.
     pub(super) fn tenants(&self) -> impl Iterator<Item = u64> {
-        self.running.keys().copied()
+        self.running.iter().map(|&(tenant, _)| tenant)
     }
 
     /// The share of a tenant in a resource of which the engine has this much.

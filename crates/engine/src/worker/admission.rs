@@ -1,6 +1,5 @@
 //! Which waiting job starts, and what makes it start.
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::sharing::Lack;
@@ -115,10 +114,10 @@ impl Worker {
     /// Adds a job to those that wait.
     pub(super) fn arrive(&mut self, mut job: Job) {
         job.numbered = self.picture_numbers.of(&job.pictures);
-        let running = self.slots.iter().flatten().map(|running| &running.job);
-        let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
-        if !tenants.contains(&job.tenant) {
-            self.shares.arrive(job.tenant, tenants.into_iter());
+        let tenants =
+            || self.slots.iter().flatten().map(|running| &running.job).chain(&self.waiting).map(|job| job.tenant);
+        if !tenants().any(|tenant| tenant == job.tenant) {
+            self.shares.arrive(job.tenant, tenants());
         }
         self.slots.iter().flatten().for_each(|running| plan_checkpoint(&mut self.runner, &job, running));
         self.waiting.push(job);
@@ -128,22 +127,32 @@ impl Worker {
     /// sequences before others, then the one with the fewest tokens so far; of its jobs the preempted one with the highest
     /// priority, else the first that came. A job waits while a running job computes a prefix of its text.
     fn next_job(&self, standing: &Standing) -> Option<usize> {
-        let waits = |job: &Job| {
-            let alike = self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key);
-            alike.into_iter().any(|other| {
-                let common = common(&job.reusable(), &other.keys());
-                let leaves = self.runner.leaves(other.sequence, common).unwrap_or(0);
-                is_being_computed(leaves, other.computed)
-            })
+        let rank = |tenant: u64| {
+            let sequences = if standing.is_below(tenant) { standing.running(tenant) } else { usize::MAX };
+            (sequences, self.shares.tokens(tenant))
         };
-        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
-        // A stable sort: first come, first served.
-        order.sort_by_key(|&at| {
-            let job = &self.waiting[at];
-            let sequences = if standing.is_below(job.tenant) { standing.running(job.tenant) } else { usize::MAX };
-            (sequences, self.shares.tokens(job.tenant), job.priority.unwrap_or(u64::MAX))
-        });
-        order.into_iter().find(|&at| !waits(&self.waiting[at]))
+        // Most often neighbours are of one tenant.
+        let mut ranks: Vec<((usize, u64), u64, usize)> = Vec::with_capacity(self.waiting.len());
+        for (at, job) in self.waiting.iter().enumerate() {
+            let same = ranks.last().filter(|_| self.waiting[at - 1].tenant == job.tenant).map(|&(rank, ..)| rank);
+            ranks.push((same.unwrap_or_else(|| rank(job.tenant)), job.priority.unwrap_or(u64::MAX), at));
+        }
+        // First come, first served.
+        ranks.sort_unstable();
+        ranks.into_iter().map(|(.., at)| at).find(|&at| !self.waits_for_prefix(&self.waiting[at]))
+    }
+
+    /// Whether a running job computes a prefix of a job's text.
+    fn waits_for_prefix(&self, job: &Job) -> bool {
+        let reusable = job.reusable();
+        self.slots.iter().flatten().filter(|running| running.job.cache_key == job.cache_key).any(|other| {
+            // Most jobs decode, and have computed whatever both have in common.
+            let most = reusable.len().min(other.tokens.len());
+            is_being_computed(most, other.computed) && {
+                let common = common(&reusable, &other.keys());
+                is_being_computed(self.runner.leaves(other.sequence, common).unwrap_or(0), other.computed)
+            }
+        })
     }
 }
 
