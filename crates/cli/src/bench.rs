@@ -120,8 +120,9 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<usize>(1)
     )]
     repeats: usize,
-    /// Run this number of requests of these lengths through the engine instead, and print the device's free memory
-    /// before and after.
+    /// Run this number of requests of these lengths through the engine instead, at most --batch at a time. Print the
+    /// times to first tokens and between tokens, the engine's own time in a step, and the device's free memory before
+    /// and after.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     requests: Option<usize>,
     /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.

@@ -185,6 +185,13 @@ fn requests_are_served_whatever_their_lengths() {
         let served = serde_json::to_value(served).unwrap();
         assert_eq!(served["requests"], 30);
         assert!(served["free_after"].is_null());
+        let times =
+            ["first_token", "between_tokens"].map(|of| ["p50", "p99"].map(|at| served[of][at].as_f64().unwrap()));
+        assert!(times.iter().all(|[median, most]| 0.0 < *median && median <= most), "{served}");
+        assert!(
+            served["steps"].as_u64() > Some(10) && served["host_seconds_per_step"].as_f64() > Some(0.0),
+            "{served}"
+        );
         assert_eq!(served["drafted_tokens"] != 0, draft > 0);
         assert_eq!(served["drafted_tokens"], served["accepted_tokens"]);
         let (prompts, answers) =
