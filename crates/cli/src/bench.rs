@@ -73,12 +73,10 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<usize>(0)
     )]
     decode: usize,
-    /// Tokens of one forward pass in prefill.
-    #[arg(
-        long, default_value_t = 512, value_name = "N", allow_negative_numbers = true,
-        value_parser = at_least::<usize>(1)
-    )]
-    chunk: usize,
+    /// Tokens of one forward pass in prefill [default: 512; on CUDA 8192, or less if its memory is short or the sequences
+    /// have fewer tokens].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
+    chunk: Option<usize>,
     /// Sequences in a batch.
     #[arg(
         short, long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
@@ -171,6 +169,9 @@ pub(crate) struct BenchArgs {
     log: Verbosity,
 }
 
+/// Tokens of one forward pass in prefill, where nothing chooses them.
+const CHUNK: usize = 512;
+
 /// The options that a suite determines itself.
 const SUITE_CONFLICTS: [&str; 21] = [
     "model",
@@ -217,7 +218,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());
     }
-    let BenchArgs { batch, depth, prompt, decode, chunk, .. } = *args;
+    let BenchArgs { batch, depth, prompt, decode, .. } = *args;
+    let chunk = args.chunk.unwrap_or(CHUNK);
     if let Some(sizes) = &args.batch_sweep {
         return measure_sweep(args, source, sizes.clone());
     }
@@ -229,13 +231,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let drafts = if replays { args.draft.as_mtp() } else { args.draft.or(Without::Off) };
     let device = drafts.on(&args.device);
     let profile = args.profile.then(|| Arc::new(Profile::default()));
-    let model = match &profile {
+    let (model, limits) = match &profile {
         Some(profile) => {
             let backend = profiled(&args.device, profile)?;
-            load::on_backend(source, backend, &args.device, limits, &args.log)?
+            (load::on_backend(source, backend, &args.device, limits, &args.log)?, limits)
         }
-        None => load::model(source, &device, limits, &args.log)?,
+        None => {
+            let batch_tokens = if args.chunk.is_some() { limits.batch_tokens } else { 0 };
+            let (model, found) = load::model_and_limits(source, &device, Limits { batch_tokens, ..limits }, &args.log)?;
+            (model, Limits { batch_tokens: found.batch_tokens, ..limits })
+        }
     };
+    let workload = Workload { chunk: args.chunk.unwrap_or(limits.batch_tokens), ..workload };
     if let Some(requests) = requests {
         let context = Some(prompt.saturating_add(decode));
         let output_rows = drafts.rows(batch);
@@ -263,12 +270,12 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
 /// Measures decode with each of these numbers of sequences.
 fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>) -> Result<(), Failure> {
-    let BenchArgs { depth, decode, chunk, repeats, sweep_prompt: prompt, .. } = *args;
+    let BenchArgs { depth, decode, repeats, sweep_prompt: prompt, .. } = *args;
     if decode == 0 {
         return Ok(());
     }
     let plan = SweepPlan { sizes, steps: decode, repeats, depth, prompt };
-    let workload = plan.workload(chunk)?;
+    let workload = plan.workload(args.chunk.unwrap_or(CHUNK))?;
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
     let routing = Measurement::forced(args.routing.as_ref(), &model, workload.batch)?;

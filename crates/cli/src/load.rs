@@ -33,9 +33,20 @@ pub(crate) fn model(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
+    Ok(model_and_limits(source, device, limits, log)?.0)
+}
+
+/// The same with the tokens of a batch that suit the model and its device if the limits have 0.
+pub(crate) fn model_and_limits(
+    source: Source,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<(Arc<Model>, Limits), Failure> {
     let (file, device) = with_heads(source.open(log)?, device, log)?;
     let (placed, _) = place(&file, None, &device, limits, log)?;
-    load(file, None, placed, &device, log, &OtherModels::default())
+    let limits = placed.limits;
+    Ok((load(file, None, placed, &device, log, &OtherModels::default())?, limits))
 }
 
 /// Opens the device, reads the model and its vision tower, and places its experts if both do not fit. Says what the user did
