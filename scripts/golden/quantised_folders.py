@@ -8,8 +8,8 @@ and save it, so settings and names of tensors are theirs too. They need differen
     python scripts/golden/quantised_folders.py VALUES gptqmodel
     pip install torch==2.15.0 transformers==5.17.0 llmcompressor==0.14.0.1 compressed-tensors==0.19.0
     python scripts/golden/quantised_folders.py VALUES llmcompressor
-    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 auto-round==0.16.1
-    python scripts/golden/quantised_folders.py VALUES autoround
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 auto-round==0.16.1 datasets
+    TORCHDYNAMO_DISABLE=1 python scripts/golden/quantised_folders.py VALUES autoround
     python scripts/golden/quantised_folders.py VALUES logits
 
 golden/packed/NAME has config.json and the weights. VALUES/NAME.safetensors gets the weights that the program itself reads
@@ -43,6 +43,7 @@ KEPT = ("architectures", "model_type", "dtype", "rope_parameters", "quantization
 GPTQMODEL = {
     "gptqmodel-v2": (DENSE, dict(bits=4, group_size=32, desc_act=False, sym=False, format="gptq_v2")),
     "gptqmodel-order": (DENSE, dict(bits=4, group_size=32, desc_act=True, sym=True)),
+    "gptqmodel-order-experts": (MOE, dict(bits=4, group_size=32, desc_act=True, sym=True)),
     "gptqmodel-dynamic": (MOE, dict(bits=4, group_size=64, desc_act=False, sym=True, dynamic={
         "-:.*o_proj": {}, "+:.*q_proj": {"bits": 8, "group_size": 32}})),
     "gptqmodel-head": (DENSE, dict(bits=4, group_size=64, desc_act=False, sym=True, lm_head=True)),
@@ -50,8 +51,14 @@ GPTQMODEL = {
     "gptqmodel-awq": (MOE, dict(bits=4, group_size=32, sym=False, method="awq", format="gemm")),
     "gptqmodel-5bit": (DENSE, dict(bits=5, group_size=32, desc_act=False, sym=False)),
 }
+# The bits of matrices, and the format.
+MIXED = {"self_attn.q_proj": 5, "self_attn.k_proj": 6, "self_attn.v_proj": 7, "self_attn.o_proj": 8,
+         "mlp.gate_proj": 3, "mlp.up_proj": 2}
+AWQ_MIXED = {"self_attn.q_proj": 5, "self_attn.k_proj": 6, "self_attn.v_proj": 7, "mlp.down_proj": 5}
 AUTOROUND = {
-    "autoround-w4a16": (MOE, dict(bits=4, group_size=32, sym=True)),
+    "autoround-w4a16": (MOE, dict(bits=4, group_size=32, sym=True), {}, "auto_round"),
+    "autoround-mixed": (DENSE, dict(bits=4, group_size=32, sym=False), MIXED, "auto_round"),
+    "autoround-awq": (DENSE, dict(bits=4, group_size=32, sym=False), AWQ_MIXED, "auto_round:auto_awq"),
 }
 # The modifier, and its arguments.
 LLMCOMPRESSOR = {
@@ -107,16 +114,33 @@ def with_gptqmodel(name: str, folder: pathlib.Path, saved: pathlib.Path) -> dict
 
 def with_autoround(name: str, folder: pathlib.Path, saved: pathlib.Path) -> dict[str, torch.Tensor]:
     from auto_round import AutoRound
-    from auto_round_extension.torch.qlinear_torch_zp import QuantLinear
+    from auto_round.export.export_to_awq.utils import dequantize_gemm
+    from auto_round_extension.torch import qlinear_torch, qlinear_torch_zp
 
-    arguments = AUTOROUND[name][1]
-    program = AutoRound(str(folder), scheme="W4A16", iters=0, device_map="cpu", disable_opt_rtn=True, **arguments)
-    program.quantize_and_save(str(saved), format="auto_round")
+    _, arguments, mixed, packing = AUTOROUND[name]
+    group, layers = arguments["group_size"], {f"model.layers.0.{module}": {"bits": bits} for module, bits in mixed.items()}
+    program = AutoRound(str(folder), scheme="W4A16", iters=0, device_map="cpu", disable_opt_rtn=True,
+                        layer_config=layers or None, disable_model_free=bool(mixed), **arguments)
+    program.quantize_and_save(str(saved), format=packing)
+    # Not all of its ways to save write one file, or write into this folder.
+    made = next(saved.rglob("config.json"))
+    shards = [load_file(shard) for shard in sorted(made.parent.glob("*.safetensors"))]
+    if made.parent != saved:
+        made.rename(saved / "config.json")
+    save_file({key: w for shard in shards for key, w in shard.items()}, saved / "model.safetensors", {"format": "pt"})
+    packing = json.loads((saved / "config.json").read_text())["quantization_config"]["packing_format"]
+    # The zero points of GPTQ are stored less one.
+    of_packing = qlinear_torch_zp if "gptq" in packing else qlinear_torch
     state, values = load_file(saved / "model.safetensors"), {}
     for module in (key.removesuffix(".qweight") for key in state if key.endswith(".qweight")):
         rows = state[f"{module}.scales"].shape[1]
-        columns = state[f"{module}.qweight"].shape[0] * 32 // arguments["bits"]
-        linear = QuantLinear(arguments["bits"], arguments["group_size"], columns, rows, bias=False)
+        bits = state[f"{module}.qzeros"].shape[1] * 32 // rows
+        if "awq" in packing:
+            parts = [state[f"{module}.{part}"] for part in ("qweight", "qzeros", "scales")]
+            values[f"{module}.weight"] = dequantize_gemm(parts[0], parts[1], parts[2].float(), bits, group).T
+            continue
+        columns = state[f"{module}.qweight"].shape[0] * 32 // bits
+        linear = of_packing.QuantLinear(bits, group, columns, rows, bias=False)
         for part in ("qweight", "qzeros", "scales"):
             setattr(linear, part, state[f"{module}.{part}"])
         linear.scales = linear.scales.float()

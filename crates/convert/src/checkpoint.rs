@@ -15,6 +15,8 @@ use super::files::{INDEX, read_json};
 use super::packed;
 
 const SINGLE: &str = "model.safetensors";
+/// The settings of an adapter, as peft and GPTQModel write them. transformers loads it with the model.
+const ADAPTER: &str = "adapter_config.json";
 const RANKS: &str = "tp_size";
 
 /// The tensors of a model as published.
@@ -47,6 +49,11 @@ struct Index {
 impl Checkpoint {
     /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
     pub(super) fn open(folder: &Path) -> Result<Checkpoint, ConvertError> {
+        let adapter = folder.join(ADAPTER);
+        if adapter.is_file() {
+            let problem = "adapters (LoRA, EoRA) are not read; merge it into the model, or take the folder without it";
+            return Err(wrong(&adapter, problem.to_owned()));
+        }
         let index = folder.join(INDEX);
         if index.exists() {
             let Index { weight_map: map, metadata } = read_json(&index)?;

@@ -71,14 +71,18 @@ impl Planner<'_, '_> {
     }
 
     fn awq(&mut self, module: &str, codes: &Tensor) -> Result<Input, ConvertError> {
-        const BITS: u64 = 4;
+        // Rows that are packed together.
+        const TOGETHER: u64 = 8;
         let (scales, zeros) = (self.of_module(module, "scales")?, self.of_module(module, "qzeros")?);
-        let [columns, words] = matrix(codes)?;
-        let rows = words * 32 / BITS;
+        let ([columns, words], [_, rows]) = (matrix(codes)?, matrix(&scales)?);
         let [groups, of_zeros] = matrix(&zeros)?;
-        self.bits_of(codes, &zeros, of_zeros * 32, rows)?;
+        let bits = self.bits_of(codes, &zeros, of_zeros * 32, rows)?;
+        if words * 32 != rows * bits || !rows.is_multiple_of(TOGETHER) {
+            let expected = format!("but {} has {rows} rows, in codes of {bits} bits", scales.name);
+            return Err(wrong_shape(&codes.name, &codes.shape, expected));
+        }
         let group = self.group_of(&scales, columns, groups)?;
-        self.integers(codes, (scales, [groups, rows]), Some(zeros), Packing::Awq, BITS, [rows, columns], group, None)
+        self.integers(codes, (scales, [groups, rows]), Some(zeros), Packing::Awq, bits, [rows, columns], group, None)
     }
 
     /// `weight_packed` of compressed-tensors.
@@ -159,6 +163,7 @@ impl Planner<'_, '_> {
             group: group as usize,
             order,
             columns: None,
+            rows: None,
         };
         let format = integers.format(self.checkpoint, self.quantization.target)?;
         Ok(Input { stored: Stored::Integers(Box::new(integers)), format, shape: vec![rows, columns] })
@@ -167,7 +172,9 @@ impl Planner<'_, '_> {
     /// The bits of codes whose zero points of `rows` rows have so many bits.
     fn bits_of(&self, codes: &Tensor, zeros: &Tensor, of_zeros: u64, rows: u64) -> Result<u64, ConvertError> {
         let bits = of_zeros / rows;
-        let stated = self.quantization.packed.as_ref().and_then(|packed| packed.bits);
+        let module = codes.name.rsplit_once('.').map_or("", |(module, _)| module);
+        let stated = self.quantization.packed.as_ref();
+        let stated = stated.and_then(|packed| packed.modules.get(module).copied().or(packed.bits));
         let expected = stated.map_or(bits, |bits| bits as u64);
         if of_zeros != expected * rows || !(1..=8).contains(&expected) {
             let rows = format!("{rows} rows of {} in codes of {expected} bits", codes.name);

@@ -33,6 +33,8 @@ pub(crate) struct Integers {
     pub(super) order: Option<Arc<[u32]>>,
     /// The columns in the order in which they are read, so that groups are consecutive: see [`reorder`](super::reorder).
     pub(super) columns: Option<Arc<[u32]>>,
+    /// The rows in the order in which they are read.
+    pub(super) rows: Option<Arc<[u32]>>,
 }
 
 /// What all scales and zero points of a matrix are.
@@ -82,7 +84,7 @@ impl Integers {
     }
 
     /// Groups are not consecutive columns, as they are read.
-    fn is_scattered(&self) -> bool {
+    pub(super) fn is_scattered(&self) -> bool {
         self.order.is_some() && self.columns.is_none()
     }
 
@@ -147,6 +149,7 @@ impl Integers {
         let order = self.order.as_ref().filter(|_| self.is_scattered());
         while at < end {
             let (row, column) = (at / columns, at % columns);
+            let row = self.rows.as_ref().map_or(row, |rows| rows[row] as usize);
             let run = (columns - column).min(end - at);
             some.clear();
             match &self.columns {

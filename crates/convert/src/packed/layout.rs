@@ -17,13 +17,14 @@ pub(super) enum Packing {
     /// `gptq_p` of GPTQModel: as GPTQ, but 32 codes are split into parts of 4, 2 and 1 bits, which have words of their own.
     /// (`gptqmodel` 7.7, `planar_packing.py`.)
     Planes,
-    /// AWQ: codes and zero points are packed over rows, in the order [`AWQ_PLACES`]. (`autoawq` 0.2.9, `packing_utils.py`.)
+    /// AWQ: codes and zero points are packed over rows, in the order [`AWQ_PLACES`]. (`autoawq` 0.2.9, `packing_utils.py`;
+    /// 5 to 7 bits by `auto_round` 0.16, `bit_packing.py`.)
     Awq,
     /// A signed byte for each code, and for each zero point.
     Bytes,
 }
 
-/// The nibble of a word in which AWQ has each of eight rows.
+/// The place of each of eight rows among those that AWQ packs together.
 const AWQ_PLACES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 /// What a packing needs to find codes: a matrix of `rows` and `columns`, whose rows have `groups` groups.
@@ -56,8 +57,8 @@ impl Layout {
                 all.for_each(|column| out.push(code_of_planes(data, bits, column, |word| word * self.rows + row)));
             }
             Packing::Awq => {
-                let (words, at, shift) = (self.rows / 8, row / 8, 4 * AWQ_PLACES[row % 8]);
-                out.extend(all.map(|column| (word(data, column * words + at) >> shift) as u8 & 15));
+                let (words, place) = (self.rows * bits / 32, awq_place(row));
+                out.extend(all.map(|column| code(data, bits, place, |word| column * words + word)));
             }
             Packing::Bytes => {
                 let bytes = data.get(row * self.columns + first..).unwrap_or_default();
@@ -84,10 +85,15 @@ impl Layout {
                 if less_one { stored.wrapping_add(1) & mask(bits) } else { stored }
             }
             Packing::Planes => code_of_planes(data, bits, row, |word| group * (self.rows * bits / 32) + word),
-            Packing::Awq => (word(data, group * (self.rows / 8) + row / 8) >> (4 * AWQ_PLACES[row % 8])) as u8 & 15,
+            Packing::Awq => code(data, bits, awq_place(row), |word| group * (self.rows * bits / 32) + word),
             Packing::Bytes => data.get(row * self.groups + group).copied().unwrap_or_default() ^ 0x80,
         }
     }
+}
+
+/// The place of a row in AWQ's stream of bits.
+fn awq_place(row: usize) -> usize {
+    row / 8 * 8 + AWQ_PLACES[row % 8]
 }
 
 #[inline]
@@ -199,6 +205,15 @@ mod tests {
             layout(Packing::Awq, 4, 8, 1).codes(&bytes(&[0x7654_3210]), row, 0, 1, &mut found);
         }
         assert_eq!(found, [0, 4, 1, 5, 2, 6, 3, 7]);
+        // Place n of 32 places of five bits has n.
+        let stream = (0..32).map(|n| [n & 1, n >> 1 & 1, n >> 2 & 1, n >> 3 & 1, n >> 4]).collect::<Vec<_>>().concat();
+        let words: Vec<u32> =
+            stream.chunks(32).map(|bits| bits.iter().rev().fold(0, |all, bit| 2 * all + bit)).collect();
+        let five = layout(Packing::Awq, 5, 32, 1);
+        found.clear();
+        (0..32).for_each(|row| five.codes(&bytes(&words), row, 0, 1, &mut found));
+        assert_eq!(found[..16], [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]);
+        assert_eq!(found, (0..32).map(|row| five.zero(&bytes(&words), row, 0)).collect::<Vec<u8>>());
     }
 
     #[test]

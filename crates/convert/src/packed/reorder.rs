@@ -1,5 +1,6 @@
 //! Groups of any columns, as GPTQ's `desc_act` has them: the columns of a group become adjacent, so that their codes stay
-//! codes, and the engine gathers the matrix's inputs in that order (`X.column_order`).
+//! codes, and the engine gathers the matrix's inputs in that order (`X.column_order`). Experts have an order each. Their
+//! down matrices need no gathering: rows of gate and up, which make the inputs, are put in the order of the columns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +27,10 @@ const SETS: [&[&str]; 7] = [
 ];
 
 impl Integers {
+    fn rows(&self) -> usize {
+        self.layout.rows
+    }
+
     /// The columns in the order of their groups, if each group but the last has its number of columns.
     fn sorted_columns(&self) -> Option<Arc<[u32]>> {
         let order = self.order.as_ref()?;
@@ -72,7 +77,66 @@ pub(crate) fn reorder(planned: &mut Vec<OutputTensor>, checkpoint: &Checkpoint) 
             planned.push(OutputTensor { name, shape, source });
         }
     }
+    reorder_experts(planned, checkpoint)
+}
+
+/// Puts the columns of each expert's down matrix in the order of their groups, and the rows of its gate and up likewise.
+fn reorder_experts(planned: &mut [OutputTensor], checkpoint: &Checkpoint) -> Result<(), ConvertError> {
+    const DOWN: &str = ".ffn_down_exps.weight";
+    let layers: Vec<String> =
+        planned.iter().filter_map(|tensor| tensor.name.strip_suffix(DOWN).map(str::to_owned)).collect();
+    for layer in layers {
+        let find = |part: &str| planned.iter().position(|tensor| tensor.name == format!("{layer}.{part}"));
+        let matrices = ["ffn_down_exps.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight"].map(find);
+        let [Some(down), Some(gate), Some(up)] = matrices else { continue };
+        // Biases have the rows of the folder.
+        if find("ffn_gate_exps.bias").or(find("ffn_up_exps.bias")).is_some() {
+            continue;
+        }
+        let Some(orders) = codes(&mut planned[down]).and_then(|experts| {
+            experts.into_iter().map(|expert| expert.sorted_columns().filter(|_| expert.is_scattered())).collect()
+        }) else {
+            continue;
+        };
+        let orders: Vec<Arc<[u32]>> = orders;
+        let fits = |tensor: &mut OutputTensor| {
+            codes(tensor).is_some_and(|experts| {
+                experts.len() == orders.len()
+                    && experts.iter().zip(&orders).all(|(expert, order)| expert.rows() == order.len())
+            })
+        };
+        if !fits(&mut planned[gate]) || !fits(&mut planned[up]) {
+            continue;
+        }
+        for index in [gate, up] {
+            let experts = codes(&mut planned[index]).into_iter().flatten();
+            experts.zip(&orders).for_each(|(expert, order)| expert.rows = Some(order.clone()));
+        }
+        let mut formats = Vec::new();
+        for (expert, order) in codes(&mut planned[down]).into_iter().flatten().zip(&orders) {
+            expert.columns = Some(order.clone());
+            formats.push(expert.format(checkpoint, Target::Engine)?);
+        }
+        if let Source::Tensors { parts, format, .. } = &mut planned[down].source {
+            let all = parts.iter().filter_map(Stored::integers).zip(formats);
+            *format = joined(all, Target::Engine).unwrap_or(*format);
+        }
+    }
     Ok(())
+}
+
+/// The codes of all parts of a tensor, if all are codes whose rows stay as they are.
+fn codes(tensor: &mut OutputTensor) -> Option<Vec<&mut Integers>> {
+    match &mut tensor.source {
+        Source::Tensors { parts, rows, .. } if rows.order == RowOrder::Same => parts
+            .iter_mut()
+            .map(|part| match part {
+                Stored::Integers(integers) => Some(&mut **integers),
+                _ => None,
+            })
+            .collect(),
+        _ => None,
+    }
 }
 
 /// The order of the columns of all parts of these tensors, if they have one.

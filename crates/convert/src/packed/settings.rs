@@ -1,5 +1,6 @@
 //! The quantisation that `config.json` declares, and files of older programs next to it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -43,6 +44,8 @@ pub(crate) struct Packed {
     pub(super) bits: Option<usize>,
     /// Columns of a group; `None` if modules may differ.
     pub(super) group: Option<Group>,
+    /// Bits that AutoRound states of modules.
+    pub(super) modules: BTreeMap<String, usize>,
     /// Bits of integer codes in any module.
     pub(super) widths: Vec<usize>,
     /// Rows and columns of a block of FP8 with one scale.
@@ -79,6 +82,10 @@ const UNQUANTISED: &str = "the unquantised model, quantised to Q4_K_M when it is
 const GGUF: &str = "a GGUF file of the model, or the unquantised model, quantised to Q4_K_M when it is opened";
 
 const READ: &str = "gptq, awq, auto-round, compressed-tensors, fp8, fbgemm_fp8, modelopt, mxfp4";
+
+/// What changes the results of quantised matrices and is not read: adapters and rotations of GPTQModel, and rotations of
+/// AutoRound, whose inputs are rotated when the model runs.
+const BESIDE: [&str; 4] = ["adapter", "rotation", "rotation_config", "spinquant_config"];
 
 /// The formats of compressed-tensors that are read.
 const FORMATS: &[&str] = &[
@@ -185,12 +192,23 @@ impl Packed {
                 return Err(settings.wrong(METHOD, &settings.text(METHOD)?.into(), expected));
             }
         };
+        let is_empty = |value: &Value| match value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        for key in BESIDE {
+            if let Some(value) = settings.value(key).filter(|value| !is_empty(value)) {
+                return Err(settings.wrong(key, value, format!("none: it is not read; take a model without {key}")));
+            }
+        }
         let (bits, group) = match method {
             Method::ByTensors => (None, None),
             _ => widths(settings)?,
         };
         let (widths, block) = groups(settings)?;
-        Ok(Some(Packed { method, bits, group, widths, block }))
+        Ok(Some(Packed { method, bits, group, modules: of_modules(settings), widths, block }))
     }
 }
 
@@ -263,6 +281,14 @@ fn widths(settings: &Config) -> Result<(Option<usize>, Option<Group>), ConvertEr
         Some(size) => return Err(settings.wrong(key, &size.into(), "the columns of a group, or -1 for whole rows")),
     };
     Ok((bits, group))
+}
+
+/// Bits of modules in AutoRound's `extra_config`. Names can also be patterns, which no module has.
+fn of_modules(settings: &Config) -> BTreeMap<String, usize> {
+    let modules = settings.value("extra_config").and_then(Value::as_object).into_iter().flatten();
+    modules
+        .filter_map(|(module, of)| Some((module.clone(), usize::try_from(of.get("bits")?.as_u64()?).ok()?)))
+        .collect()
 }
 
 fn compressed_tensors(settings: &Config) -> Result<(), ConvertError> {
@@ -351,6 +377,15 @@ mod tests {
             refused(json!({"quant_method": method}), [method, "take the unquantised model, quantised to Q4_K_M"]);
         }
         refused(json!({"quant_method": "exl3"}), ["exl3", "a GGUF file of the model"]);
+        let adapter = json!({"name": "lora", "rank": 64, "path": "eora"});
+        refused(json!({"quant_method": "gptq", "adapter": adapter}), ["adapter", "take a model without adapter"]);
+        refused(json!({"quant_method": "gptq", "rotation": "hadamard"}), ["rotation", "hadamard"]);
+        refused(
+            json!({"quant_method": "auto-round", "spinquant_config": {"r1": true}}),
+            ["spinquant_config", "not read"],
+        );
+        let none = json!({"quant_method": "gptq", "rotation": null, "adapter": null, "rotation_config": {}});
+        assert!(read(none).unwrap().is_some());
         refused(json!({"quant_method": "quark"}), ["quark", "FP8, compressed-tensors or NVFP4"]);
         // What transformers 5.24 writes for bitsandbytes, TorchAO 0.18 and HQQ 0.2.8.
         let bitsandbytes = json!({
