@@ -84,12 +84,13 @@ macro_rules! mutations {
 /// All of them.
 pub(super) const MUTATIONS: &[Mutation] = mutations! {
     upload in "kernels/src/backend.rs" by [copies] {
-        "memory[..values.len()].copy_from_slice(values)" =>
-            "memory[..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
+        "memory[at..][..values.len()].copy_from_slice(values)" =>
+            "memory[at..][..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
+        "memory[at..][..values.len()]" => "memory[..values.len()]",
     }
     upload in "kernels/src/backend.rs" by [refuse_memory] {
-        "at_least(\"upload\", \"length of the buffer\", to.len(), values.len())?;" =>
-            "if to.len() < values.len() { return Ok(()) }",
+        "at_least(\"upload\", \"length of the buffer\", to.len(), at.saturating_add(values.len()))?;" =>
+            "if to.len() < at.saturating_add(values.len()) { return Ok(()) }",
     }
     download in "kernels/src/backend.rs" by [copies] {
         "out.copy_from_slice(&values[layout.row(row)]);" => "out.copy_from_slice(&values[layout.row(0)]);",

@@ -1,5 +1,6 @@
 //! Statistics of an engine.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,4 +91,22 @@ fn counting_changes_nothing() {
         super::tokens(&pieces(&engine, request.clone()))
     };
     assert_eq!(tokens(true), tokens(false));
+}
+
+/// Prompts that wait together are read in one step, up to the tokens of a batch, if nobody decodes.
+#[test]
+fn prompts_share_a_step() {
+    let (engine, mut random) = (engine(&model(), 5, 200), Random::fresh());
+    let ((begun, has_begun), (open, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let hold = move |_| begun.send(()).is_ok() && gate.recv().is_ok();
+    engine.deliver(request(&[1], 1, SamplingOptions::greedy()), hold).unwrap();
+    // The engine is in the callback, after a step of one token.
+    has_begun.recv().unwrap();
+    let prompts = (0..4).map(|_| request(&random_tokens(&mut random, 40), 1, SamplingOptions::greedy()));
+    let texts: Vec<_> = prompts.map(|request| engine.generate(request).unwrap()).collect();
+    open.send(()).unwrap();
+    texts.into_iter().for_each(|text| assert_eq!(text.inspect(|piece| assert!(piece.is_ok())).count(), 1));
+    let stats = engine.stats();
+    assert_eq!((stats.step_requests.count(), stats.step_requests.sum), (2, 1 + 4), "{stats:?}");
+    assert_eq!(stats.step_tokens.sum, 1 + 4 * 40, "{stats:?}");
 }

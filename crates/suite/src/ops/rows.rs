@@ -291,7 +291,7 @@ pub fn add(suite: &Suite) {
     }
 }
 
-/// Up to a device and down again: the start of a buffer, and views with gaps.
+/// Up to a device and down again: the start and the end of a buffer, and views with gaps.
 pub fn copies(suite: &Suite) {
     let rng = &mut suite.rng("copies");
     for (rows, cols) in [(0, 3), (1, 1), (5, 7), (33, 200)] {
@@ -305,16 +305,18 @@ pub fn copies(suite: &Suite) {
             let guarded = Guarded::of(b, &words, rows, cols, Guard::ODD);
             let mut words = vec![0; rows * cols];
             b.download(guarded.view(), &mut words).expect("download_u32");
-            // Memory behind the values keeps its content.
+            // Memory between the values keeps its content.
             let mut longer = buffer(b, &values);
             b.upload(&short, &mut longer).expect("upload_f32");
+            let end = longer.len() - short.len();
+            b.upload_at(&short, &mut longer, end).expect("upload_f32");
             let mut all = vec![0.0; longer.len()];
             b.download(longer.view(1, longer.len()).expect("all of it"), &mut all).expect("download_f32");
             Output { floats: [down, all].concat(), words }
         };
         let case = format!("{rows} × {cols}");
         let got = suite.check("copies", &case, Tolerance::Exact, &run);
-        let expected = [&values[..], &short, &values[short.len()..]].concat();
+        let expected = [&values[..], &short, &values[short.len()..values.len() - short.len()], &short].concat();
         let words = values.iter().map(|v| v.to_bits()).collect();
         suite.same(&case, &Output { floats: expected, words }, &got);
     }

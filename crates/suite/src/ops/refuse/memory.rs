@@ -30,6 +30,8 @@ pub fn memory(suite: &Suite) {
 
     let mut some = b.alloc::<f32>(10, "a case").expect("alloc_f32");
     expect(suite, "upload", Kind::Shape, b.upload(&[0.0; 11], &mut some));
+    expect(suite, "upload_at", Kind::Shape, b.upload_at(&[0.0; 2], &mut some, 9));
+    expect(suite, "upload_at: overflow", Kind::Shape, b.upload_at(&[0.0; 2], &mut some, usize::MAX));
     expect(suite, "view", Kind::View, some.view(3, 4));
     expect(suite, "view: overflow", Kind::View, some.view(usize::MAX, usize::MAX));
     expect(suite, "view: mutable", Kind::View, some.view_mut(11, 1));
