@@ -116,6 +116,7 @@ const LIMITS: Limits = Limits {
     output_rows: Some(100),
     rollback_tokens: 8,
     kv_format: gristmill_model::KvFormat::F16,
+    images: gristmill_vision::Limits { bytes: 0, pixels: 0, ratio: 1 },
 };
 
 fn runner(model: &Arc<Model>) -> Runner {
