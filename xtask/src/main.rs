@@ -38,9 +38,9 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask dist check
            install each Linux artifact on a bare root of Debian, and run README's first command there; needs root and a
            mirror of Debian
-       cargo xtask dist reproduce [--no-build]
+       cargo xtask dist reproduce [--no-build [--only ARTIFACT]...]
            build the artifacts of this machine in two folders; different bytes are a failure. --no-build: only package
-           what was built, twice
+           what was built, twice: all or only these artifacts
        cargo xtask release VERSION [--write]
            print what a release would change: versions, the changelog and the citation; --write: change it, commit and tag
        cargo xtask prove [NAME [OPTIONS]]

@@ -63,8 +63,8 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Device")]
     pub(crate) cpu_memory: Option<u64>,
     /// A folder of CUDA kernels that `gristmill kernels` has written [default: share/gristmill/kernels next to the program or
-    /// next to its folder, if it exists].
-    #[arg(long, value_name = "FOLDER", value_parser = folder, help_heading = "Device")]
+    /// next to its folder, if it exists]. On other devices, the option changes nothing.
+    #[arg(long, value_name = "FOLDER", help_heading = "Device")]
     pub(crate) kernels: Option<PathBuf>,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
@@ -178,10 +178,14 @@ impl DeviceArgs {
     }
 
     /// Folders of kernels that were compiled ahead.
-    fn kernels(&self) -> Vec<PathBuf> {
+    fn kernels(&self) -> Result<Vec<PathBuf>, Failure> {
         match &self.kernels {
-            Some(folder) => vec![folder.clone()],
-            None => env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default(),
+            Some(folder) if folder.is_dir() => Ok(vec![folder.clone()]),
+            Some(folder) => {
+                let folder = folder.display();
+                Err(Failure::new(format!("--kernels {folder}: there is no such folder; write it with gristmill kernels")))
+            }
+            None => Ok(env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default()),
         }
     }
 
@@ -197,16 +201,10 @@ impl DeviceArgs {
             cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
-            kernels: self.kernels(),
+            kernels: self.kernels()?,
             ..LoadOptions::default()
         })
     }
-}
-
-/// Reads the path of a folder that exists.
-fn folder(path: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(path);
-    if path.is_dir() { Ok(path) } else { Err("there is no such folder; write it with gristmill kernels".to_owned()) }
 }
 
 /// Reads the name of a level that this CPU has.

@@ -249,9 +249,8 @@ impl Driver {
         let failed = |reason| error(id, &unit.to_string(), reason);
         let (cubin, origin) = self.code.of(unit).map_err(failed)?;
         let module = match (self.load(unit, &cubin), origin) {
-            (Err(refused), Origin::Ahead) => {
-                tracing::warn!("kernels that were compiled ahead cannot be used: {refused}; they are compiled now");
-                self.load(unit, &self.code.compile_instead(unit).map_err(failed)?)?
+            (Err(refusal), Origin::Ahead) => {
+                self.load(unit, &self.code.compile_instead(unit, &refusal).map_err(failed)?)?
             }
             (loaded, _) => loaded?,
         };

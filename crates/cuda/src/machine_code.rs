@@ -5,7 +5,9 @@ use super::cache::Cache;
 use super::jit::{Input, architecture};
 use super::nvrtc::Nvrtc;
 use gristmill_gpu::Unit;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where machine code comes from.
@@ -29,6 +31,8 @@ pub(crate) struct MachineCode {
     /// The user's cache, if the system has a folder for it.
     cache: Option<Cache>,
     ahead: Vec<Folder>,
+    /// Why the driver refused a kernel that was compiled ahead.
+    refused: OnceLock<String>,
     /// Units by their [`Origin`].
     counts: [AtomicUsize; 3],
 }
@@ -52,7 +56,10 @@ impl MachineCode {
         let ahead: Vec<Folder> = folders.iter().flat_map(|folder| Folder::all(folder, &architecture)).collect();
         match nvrtc {
             Err(reason) if ahead.is_empty() => Err(reason),
-            nvrtc => Ok(Self { architecture, nvrtc, cache, ahead, counts: Default::default() }),
+            nvrtc => {
+                let (refused, counts) = Default::default();
+                Ok(Self { architecture, nvrtc, cache, ahead, refused, counts })
+            }
         }
     }
 
@@ -74,7 +81,9 @@ impl MachineCode {
     }
 
     /// Compiles a unit whose machine code, compiled ahead, the driver has refused.
-    pub(crate) fn compile_instead(&self, unit: &Unit) -> Result<Vec<u8>, String> {
+    pub(crate) fn compile_instead(&self, unit: &Unit, refusal: &dyn Display) -> Result<Vec<u8>, String> {
+        let _ =
+            self.refused.set(format!("kernels that were compiled ahead cannot be used, and are compiled: {refusal}"));
         self.counts[Origin::Ahead as usize].fetch_sub(1, Ordering::Relaxed);
         self.compile_input(&Input::new(unit, &self.architecture)?)
     }
@@ -105,15 +114,14 @@ impl MachineCode {
         })
     }
 
-    /// A notice for people: that compiled kernels cannot be kept.
+    /// A notice for people: that compiled kernels cannot be kept, or that the driver refused some.
     pub(crate) fn notice(&self) -> Option<String> {
-        match &self.cache {
+        let no_cache = "compiled kernels cannot be kept, as there is no home folder; they are compiled at each start";
+        let of_cache = match &self.cache {
             Some(cache) => cache.notice(),
-            None => Some(
-                "compiled kernels cannot be kept, as there is no home folder; they are compiled at each start"
-                    .to_owned(),
-            ),
-        }
+            None => Some(no_cache.to_owned()),
+        };
+        self.refused.get().cloned().into_iter().chain(of_cache).reduce(|all, notice| all + "; " + &notice)
     }
 
     /// How many kernels came from where so far, for people.

@@ -16,12 +16,12 @@ use crate::root;
 const COMPILED: [&str; 2] = ["wheel", "kernels"];
 
 pub(super) fn reproduce(wanted: &Wanted) -> Result<(), String> {
-    if !wanted.targets.is_empty() || !wanted.only.is_empty() {
-        return Err("dist reproduce: takes no target and no artifact, only --no-build".to_owned());
+    if !wanted.targets.is_empty() || (!wanted.only.is_empty() && !wanted.packages_only) {
+        return Err("dist reproduce: takes no --target, and --only together with --no-build".to_owned());
     }
     let target = TARGETS.into_iter().find(|&target| Built::new(target).runs_here());
     let target = target.ok_or("dist reproduce: this machine is none of the targets")?;
-    if wanted.packages_only { packages(target) } else { whole(target) }
+    if wanted.packages_only { packages(target, &wanted.only) } else { whole(target) }
 }
 
 /// Builds the artifacts of this machine in a second clone, and compares all bytes.
@@ -42,9 +42,10 @@ fn whole(target: Target) -> Result<(), String> {
     compared
 }
 
-/// Packages what was built for this machine twice, in folders of different lengths, and compares all bytes.
-fn packages(target: Target) -> Result<(), String> {
-    let packaged = |name: &&str| !COMPILED.contains(name);
+/// Packages what was built for this machine twice, all artifacts or only these, in folders of different lengths, and compares
+/// all bytes.
+fn packages(target: Target, only: &[&str]) -> Result<(), String> {
+    let packaged = |name: &&str| !COMPILED.contains(name) && (only.is_empty() || only.contains(name));
     let only = ARTIFACTS.iter().map(|artifact| artifact.name).filter(packaged).collect();
     let wanted = Wanted { targets: vec![target.triple], only, packages_only: true };
     let folder = root().join("target/dist/reproduce");

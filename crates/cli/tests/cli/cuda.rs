@@ -169,10 +169,16 @@ fn kernels_compiled_ahead() {
     assert!(used.contains("compiled ahead (") && used.ends_with(", 0 compiled now"), "{used}");
     ahead.success();
     run(&DRIVER_ALONE, "").success();
-    // The driver refuses them, and then those that are compiled instead.
-    let refused_code = run(&LIBRARIES, "new-code");
-    assert!(refused_code.err.contains("compiled ahead cannot be used"), "{}", refused_code.err);
-    refused(&refused_code, &["driver may be older than NVRTC"]);
+    let nowhere = ["run", "-m", "MODEL", "--kernels", "no/such/folder", "hello"];
+    refused(&on("", NO_HOME, &nowhere), &["--kernels no/such/folder", "gristmill kernels"]);
+    // The driver refuses them, but not those that are compiled instead.
+    let instead = run(&LIBRARIES, "only-okay");
+    let warning = instead.err.lines().find(|line| line.contains("compiled ahead cannot be used")).expect(&instead.err);
+    assert!(warning.starts_with("warning: ") && warning.contains("are compiled: CUDA device 0: "), "{warning}");
+    assert!(instead.err.contains("0 of the cache, 0 compiled ahead ("), "{}", instead.err);
+    instead.success();
+    refused(&run(&LIBRARIES, "new-code"), &["driver may be older than NVRTC"]);
+    refused(&run(&DRIVER_ALONE, "new-code"), &["not compiled ahead", "NVRTC, was not found"]);
     // Kernels of another source have other names.
     let of_device = folder.join("sm_90a-nvrtc13.2");
     let files: Vec<PathBuf> = fs::read_dir(&of_device).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::gristmill;
 
 /// All commands.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "run",
     "chat",
     "serve",
@@ -22,6 +22,7 @@ const COMMANDS: [&str; 20] = [
     "bench",
     "experts",
     "doctor",
+    "kernels",
     "pull",
     "fit",
     "models",
