@@ -183,7 +183,9 @@ impl DeviceArgs {
             Some(folder) if folder.is_dir() => Ok(vec![folder.clone()]),
             Some(folder) => {
                 let folder = folder.display();
-                Err(Failure::new(format!("--kernels {folder}: there is no such folder; write it with gristmill kernels")))
+                Err(Failure::new(format!(
+                    "--kernels {folder}: there is no such folder; write it with gristmill kernels"
+                )))
             }
             None => Ok(env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default()),
         }
