@@ -114,8 +114,6 @@ fn writes_act(spec: KvSpec) -> bool {
 /// so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
-    // Kernels for long runs have no ends of their own.
-    let many = many && call.options.ends.is_none();
     let long = form::long_runs(call.device.gpu().properties(), call.spec, call.options).filter(|_| many);
     // The kernel for long runs writes results, or bfloat16 activations, by its form.
     let act = call.act.filter(|act| writes_act(call.spec) && (long.is_none() || act.only_bf16()));
@@ -425,9 +423,10 @@ impl<'a> Launches<'a> {
         let q = Arg::read(call.q);
         let sinks = Arg::optional(call.options.sinks);
         let flag = call.device.flag();
+        let ends = call.ends();
         let params = Arg::params(&params);
         let cells = if call.spec.values_in_keys { vec![keys] } else { vec![keys, values] };
-        let args = [vec![q], cells, vec![slots, positions, table, sinks, out, flag, params]].concat();
+        let args = [vec![q], cells, vec![slots, positions, table, sinks, out, flag, ends, params]].concat();
         let defines = long.defines(call.act.is_some());
         let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let kernel = Kernel { file: long.file, entry: long.file.trim_end_matches(".cu"), defines: &defines };

@@ -94,12 +94,21 @@ fn latent(
         form.defines.extend(numbers.map(|(name, number)| (name, number.to_string())));
         // Ids of neighbours, and numbers of rows and warps.
         let fits = form.shared.saturating_add(LATENT_STATIC) <= device.shared_bytes;
-        fits.then_some(RowKernel { file, rows: rows as u32, threads: 32 * warps as u32, slices: 1, form })
+        // Results of splits, in f32 and padded rows, take the place of keys.
+        let results = if rows == 16 { rows * (values + 8) * size_of::<f32>() } else { 0 };
+        let has_place = results <= stages * together * keys * size_of::<u16>();
+        (fits && has_place).then_some(RowKernel {
+            file,
+            rows: rows as u32,
+            threads: 32 * warps as u32,
+            slices: 1,
+            form,
+        })
     })
 }
 
 /// The most shared memory with a fixed size of the kernels for values in keys, in bytes.
-const LATENT_STATIC: u32 = 2 * (64 + 2 * 16) * 4 + 64 * 4 + 64 * 4 * 4 + 8 * 4;
+const LATENT_STATIC: u32 = 3 * (64 + 2 * 16) * 4 + 64 * 4 + 64 * 4 * 4 + 8 * 4;
 
 /// `attention_latent_split` for a cache, if it can serve it. Products are those of f32 numbers.
 pub(super) fn latent_splits(device: &Properties, spec: KvSpec) -> Option<RowKernel> {
@@ -291,6 +300,15 @@ pub(in super::super) fn units() -> Vec<Unit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Results of splits take the place of keys: where one stage of them is too small, `attention_split` serves the cache.
+    #[test]
+    fn results_of_latent_splits_fit() {
+        let spec = KvSpec { heads: 1, key_width: 512, value_width: 512, format: KvFormat::F16, values_in_keys: true };
+        assert!(latent_splits(&device(86, 99 << 10), spec).is_none());
+        assert!(latent_splits(&device(90, 227 << 10), spec).is_some());
+        assert!(latent_splits(&device(86, 99 << 10), KvSpec { key_width: 576, ..spec }).is_some());
+    }
 
     /// Heads of 512, as of Gemma 4, have a kernel on tensor cores wherever there are some.
     #[test]

@@ -63,8 +63,13 @@ DEV float query_scale(const AttentionParams& p, u32 position) {
     return steps ? p.scale * fmaf(p.temperature, logf(1.0f + (float)steps), 1.0f) : p.scale;
 }
 
-// False for padding and for ids out of range, whose output is zero. The last position that a token sees is its own, or a later one in
-// `ends`, if that is not null.
+// The last position that a token sees: its own, or a later one in `ends`, if that is not null.
+DEV u32 last_seen(const u32* positions, const u32* ends, u32 token) {
+    u32 position = positions[token];
+    return ends ? max(position, ends[token]) : position;
+}
+
+// False for padding and for ids out of range, whose output is zero.
 DEV bool find_context(
     const AttentionParams& p, const u32* slots, const u32* positions, const u32* ends, u32 token, Context& context
 ) {
@@ -72,7 +77,7 @@ DEV bool find_context(
     context.slot = slot;
     context.position = position;
     context.first = first_seen(p, position);
-    context.last = ends ? max(position, ends[token]) : position;
+    context.last = last_seen(positions, ends, token);
     return slot < p.table_rows && context.last / KV_BLOCK < p.context_columns;
 }
 
@@ -109,8 +114,8 @@ DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 tok
 }
 
 // Whether a kernel of long runs takes a token: part of a long run, with ids in range. By a warp.
-DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) {
-    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.context_columns;
+DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, const u32* ends, u32 token) {
+    bool in_order = slots[token] < p.table_rows && last_seen(positions, ends, token) / KV_BLOCK < p.context_columns;
     return in_long_run(slots, positions, p.tokens, token) && in_order;
 }
 
@@ -118,11 +123,12 @@ DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* po
 // token; the last bit marks the end.
 struct LongRuns {
     u32* shared;  // of each warp
+    const u32* ends;
     u32 ahead;
 
     DEV u32 look_ahead(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) const {
         u32 own = token + here.grid_x() * here.warp(), warps = here.block_width() / 32, bits = 1u << warps;
-        bool left = own < p.tokens && left_to_tiles(p, slots, positions, own);
+        bool left = own < p.tokens && left_to_tiles(p, slots, positions, ends, own);
         if (here.lane() == 0) shared[here.warp()] = left;
         barrier();
         for (u32 i = 0; i < warps; i++) bits |= shared[i] << i;

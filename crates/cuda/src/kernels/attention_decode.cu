@@ -162,7 +162,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, ROUNDS)(
     u32 walker = here.block_z(), unit_index = here.block_x() * p.units + here.block_y();
     WarpHeads heads = {unit.live, here.warp() == WARPS - 1, here.warp() == WARPS - 2, head_columns(p.key_width, p.aligned_q),
                        head_columns(p.value_width, p.aligned_q)};
-    LongRuns long_runs = {left_out, 1};
+    LongRuns long_runs = {left_out, ends, 1};
     float sink_logits[ROUNDS];
 #pragma unroll
     for (u32 i = 0; i < ROUNDS; i++) {

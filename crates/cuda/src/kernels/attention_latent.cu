@@ -39,11 +39,12 @@ DEV void write_rows(const AttentionParams& p, const Run& run, const Rows& rows, 
 
 KERNEL_BOUNDED(attention_latent, THREADS, 1)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u32, slots, 2), IN(u32, positions, 3), IN(u32, table, 4), IN(float, sinks, 5),
-    OUT(Result, out, 6), INOUT(u32, flag, 7), PARAMS(AttentionParams, p, 8)
+    OUT(Result, out, 6), INOUT(u32, flag, 7), IN(u32, ends, 8), PARAMS(AttentionParams, p, 9)
 ) {
     DYNAMIC_SHARED(u16, shared);
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);
+    SHARED(u32, near_lasts, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(float, units, ROWS);
     SHARED(float, of_groups, ROWS * COLUMN_GROUPS);
     dependency_launch();
@@ -51,16 +52,16 @@ KERNEL_BOUNDED(attention_latent, THREADS, 1)(
 
     const Memory memory = {shared, of_groups};
     const Tile tile = tile_of(p);
-    const Neighbours near = {near_slots, near_positions};
-    near.load(p, tile, slots, positions);
+    const Neighbours near = {near_slots, near_positions, near_lasts};
+    near.load(p, tile, slots, positions, ends);
     u32 end;
     for (u32 begin = LONG_RUN; begin < LONG_RUN + tile.present; begin = end) {
         end = near.run_end(begin, LONG_RUN + tile.present);
         if (!near.serves(p, begin, end)) continue;
-        const Run run = near.run(p, tile, begin, end);
+        const Run run = near.run(p, tile, begin, end, ends != nullptr);
         const u32 slot = near_slots[begin], first = first_seen(p, run.first_position);
         const u32* blocks = table + u64(slot) * p.table_cols;
-        const bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, run.last_position / KV_BLOCK + 1, flag);
+        const bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, run.last / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
             run.write_zeros(p, out, THREADS);
             continue;
@@ -78,12 +79,12 @@ KERNEL_BOUNDED(attention_latent, THREADS, 1)(
         for (u32 i = 0; i < OWN_ROWS; i++) {
             const u32 row = own_row(i);
             const bool live = run.live(row);
-            const u32 position = live ? run.position(row) : 0;
+            const u32 seen_first = live ? first_seen(p, run.position(row)) : 1, seen_last = live ? run.last_of(row) : 0;
             const float sink = live ? sink_of(sinks, tile.head_first + row % tile.heads) : minus_infinity();
-            rows.start(i, live ? first_seen(p, position) : 1, position, units[row], sink);
+            rows.start(i, seen_first, seen_last, units[row], sink);
         }
         Sums sums = {};
-        attend(p, {p, keys, blocks, tile.kv_head, first, run.last_position}, first / KEYS * KEYS, memory, rows, sums);
+        attend(p, {p, keys, blocks, tile.kv_head, first, run.last}, first / KEYS * KEYS, memory, rows, sums);
         write_rows(p, run, rows, sums, out);
     }
 }

@@ -79,7 +79,7 @@ KERNEL_BOUNDED(attention_latent_split, THREADS, 1)(
     const Results results = {out, exact, int8, bf16};
     const Unit unit = unit_of(p, here.block_y());
     const u32 walker = here.block_z(), unit_index = here.block_x() * p.units + here.block_y();
-    LongRuns long_runs = {left_out, 1};
+    LongRuns long_runs = {left_out, nullptr, 1};
     for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
         Context context;

@@ -23,19 +23,23 @@ DEV Tile tile_of(const AttentionParams& p) {
     return {kv_head, head_first, heads, first, tokens, p.tokens - first < tokens ? p.tokens - first : tokens};
 }
 
-// The part of a long run that is in the tile: tokens `begin..end` of the neighbours, but for those that are out of the table's
-// context, which are the last ones; their output is zero already. Rows of other runs are not live.
+// The part of a long run that is in the tile: tokens `begin..end` of the neighbours, but for those that see more than the table's
+// context; the kernel of splits zeroes their output. Rows of other runs are not live.
 struct Run {
     const Tile& tile;
-    const u32* near_positions;
+    const u32 *near_positions, *near_lasts;
     u32 begin, end, first_position, last_position;
+    u32 context;  // positions of the table
+    // The last position that all of its tokens see, and that one of them sees.
+    u32 all_last, last;
 
     DEV u32 token_of(u32 row) const { return row / tile.heads; }
     DEV bool live(u32 row) const {
         u32 i = LONG_RUN + token_of(row);
-        return i >= begin && i < end && near_positions[i] <= last_position;
+        return i >= begin && i < end && near_lasts[i] < context;
     }
     DEV u32 position(u32 row) const { return near_positions[LONG_RUN + token_of(row)]; }
+    DEV u32 last_of(u32 row) const { return near_lasts[LONG_RUN + token_of(row)]; }
     // By the block's first threads.
     template <class Result>
     DEV void write_zeros(const AttentionParams& p, Result* out, u32 threads) const {
@@ -47,17 +51,20 @@ struct Run {
     }
 };
 
-// Slots and positions of the tile's tokens, in shared memory, after those of LONG_RUN tokens before it and before those of as
+// Slots and positions of the tile's tokens and the last positions that they see, in shared memory, after those of LONG_RUN tokens before it and before those of as
 // many after it: they decide whether a run is long.
 struct Neighbours {
-    u32 *slots, *positions;
+    u32 *slots, *positions, *lasts;
 
-    DEV void load(const AttentionParams& p, const Tile& tile, const u32* all_slots, const u32* all_positions) const {
+    DEV void load(
+        const AttentionParams& p, const Tile& tile, const u32* all_slots, const u32* all_positions, const u32* ends
+    ) const {
         for (u32 i = here.thread_x(); i < tile.tokens + 2 * LONG_RUN; i += THREADS) {
             u32 token = tile.first + i;
             bool inside = token >= LONG_RUN && token - LONG_RUN < p.tokens;
             slots[i] = inside ? all_slots[token - LONG_RUN] : PADDING;
             positions[i] = inside ? all_positions[token - LONG_RUN] : 0;
+            lasts[i] = inside ? last_seen(all_positions, ends, token - LONG_RUN) : 0;
         }
         barrier();
     }
@@ -80,9 +87,18 @@ struct Neighbours {
         if (slot == PADDING || slot >= p.table_rows) return false;
         return long_run(begin, end) && positions[begin] / KV_BLOCK < p.context_columns;
     }
-    DEV Run run(const AttentionParams& p, const Tile& tile, u32 begin, u32 end) const {
-        u32 first = positions[begin], last = first + (end - begin) - 1;
-        if (last / KV_BLOCK >= p.context_columns) last = p.context_columns * KV_BLOCK - 1;
-        return {tile, positions, begin, end, first, last};
+    DEV Run run(const AttentionParams& p, const Tile& tile, u32 begin, u32 end, bool with_ends) const {
+        u32 context = p.context_columns * KV_BLOCK;
+        u32 first = positions[begin], last = min(first + (end - begin), context) - 1;
+        Run run = {tile, positions, lasts, begin, end, first, last, context, first, last};
+        if (!with_ends) return run;
+        run.all_last = context - 1;
+        run.last = first;
+        for (u32 i = begin; i < end; i++) {
+            if (lasts[i] >= context) continue;
+            run.all_last = min(run.all_last, lasts[i]);
+            run.last = max(run.last, lasts[i]);
+        }
+        return run;
     }
 };

@@ -154,7 +154,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     Results results = {out, exact, int8, bf16};
     Unit unit = unit_of(p, here.block_y());
     u32 walker = here.block_z(), unit_index = here.block_x() * p.units + here.block_y();
-    LongRuns long_runs = {left_out, 1};
+    LongRuns long_runs = {left_out, ends, 1};
     for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs && long_runs.have(p, slots, positions, token)) continue;
         Context context;

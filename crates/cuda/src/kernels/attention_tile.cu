@@ -106,31 +106,32 @@ DEV void split_scores(const float (&scores)[KEYS / 8][4], u32 (&a_high)[KEYS / 1
 // 2,048 tokens on an H100).
 KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
-    IN(float, sinks, 6), OUT(Result, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
+    IN(float, sinks, 6), OUT(Result, out, 7), INOUT(u32, flag, 8), IN(u32, ends, 9), PARAMS(AttentionParams, p, 10)
 ) {
     // Two stages of keys and values, the queries' low parts, if they have some, and their high parts; these lie where
     // the first stage will be if they go on to registers.
     DYNAMIC_SHARED(u16, shared);
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);
+    SHARED(u32, near_lasts, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(float, row_units, ROWS);
     dependency_launch();
     dependency_wait();
 
     Tile tile = tile_of(p);
-    Neighbours near = {near_slots, near_positions};
-    near.load(p, tile, slots, positions);
+    Neighbours near = {near_slots, near_positions, near_lasts};
+    near.load(p, tile, slots, positions, ends);
     u32 quad = here.lane() / 4, pair = here.lane() % 4 * 2;
     u32 end;
     for (u32 begin = LONG_RUN; begin < LONG_RUN + tile.present; begin = end) {
         end = near.run_end(begin, LONG_RUN + tile.present);
         if (!near.serves(p, begin, end)) continue;
-        Run run = near.run(p, tile, begin, end);
-        u32 slot = near_slots[begin], last_position = run.last_position;
+        Run run = near.run(p, tile, begin, end, ends != nullptr);
+        u32 slot = near_slots[begin], last = run.last;
 
         u32 first = first_seen(p, run.first_position);
         const u32* blocks = table + u64(slot) * p.table_cols;
-        bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
+        bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
             if (here.block_y() == 0) run.write_zeros(p, out, THREADS);
             continue;
@@ -153,7 +154,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
             bool alive = run.live(row_of[h]);
             u32 position = near_positions[LONG_RUN + (alive ? run.token_of(row_of[h]) : 0)];
             seen_first[h] = alive ? first_seen(p, position) : 1;
-            seen_last[h] = alive ? position : 0;
+            seen_last[h] = alive ? run.last_of(row_of[h]) : 0;
             unit[h] = row_units[row_of[h]];
             // A sink is a logit without a value: it starts the maximum and the sum.
             bool sink = sinks && alive;
@@ -163,12 +164,12 @@ KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
         float acc[VALUE_WIDTH / 8][4] = {};
 
         u32 key_tile = first / KEYS * KEYS, stage = 0;
-        Cache cache = {p, keys, values, blocks, tile.kv_head, first, last_position};
+        Cache cache = {p, keys, values, blocks, tile.kv_head, first, last};
         cache.fetch(shared, key_tile);
         cp_async_commit();
-        for (; key_tile <= last_position; key_tile += KEYS, stage ^= 1) {
+        for (; key_tile <= last; key_tile += KEYS, stage ^= 1) {
             u32 next = key_tile + KEYS;
-            if (next <= last_position && next > key_tile) cache.fetch(shared + (stage ^ 1) * STAGE, next);
+            if (next <= last && next > key_tile) cache.fetch(shared + (stage ^ 1) * STAGE, next);
             cp_async_commit();
             cp_async_wait<1>();
             barrier();

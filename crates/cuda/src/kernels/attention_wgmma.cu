@@ -68,7 +68,7 @@ struct KeyTiles {
 
 DEV KeyTiles key_tiles(const AttentionParams& p, const Run& run, u32 number) {
     u32 first = first_seen(p, run.first_position), begin = first / KEYS * KEYS;
-    return {first, run.last_position, begin, (run.last_position - begin) / KEYS + 1, number};
+    return {first, run.last, begin, (run.last - begin) / KEYS + 1, number};
 }
 
 // A run's row of the block table, and where a bad id is noted for the warps that multiply.
@@ -178,9 +178,10 @@ DEV Rows rows_of(const AttentionParams& p, const Run& run, const float* units, c
         u32 row = here.warp() * 16 + here.lane() / 4 + 8 * h;
         bool alive = run.live(row);
         u32 position = alive ? run.position(row) : run.first_position;
+        u32 last = alive ? run.last_of(row) : run.first_position;
         rows.row[h] = row;
         rows.seen_first[h] = first_seen(p, position);
-        rows.seen_last[h] = position;
+        rows.seen_last[h] = last;
         rows.to_log2[h] = units[row] * LOG2_E;
         // A sink is a logit without a value: it starts the maximum and the sum.
         bool sink = sinks && alive;
@@ -284,7 +285,7 @@ DEV void attend_run(const AttentionParams& p, const Run& run, const Ring& ring, 
     pack_weights(scores, weights);
 
     // All rows see what the last one sees at its beginning and the first one at its end.
-    const u32 all_first = first_seen(p, run.last_position), all_last = run.first_position;
+    const u32 all_first = first_seen(p, run.last_position), all_last = run.all_last;
     for (u32 i = 1; i < tiles.count; i++) {
         const u32 number = tiles.number + i, tile = tiles.begin + i * KEYS;
         if (tile >= all_first && tile + (KEYS - 1) <= all_last) {
@@ -312,12 +313,12 @@ DEV void attend_run(const AttentionParams& p, const Run& run, const Ring& ring, 
 
 // Calls `work` with each run of the tile and its tiles of keys.
 template <class Work>
-DEV void for_runs(const AttentionParams& p, const Tile& tile, const Neighbours& near, Work work) {
+DEV void for_runs(const AttentionParams& p, const Tile& tile, const Neighbours& near, bool with_ends, Work work) {
     u32 number = 0;
     for (u32 begin = LONG_RUN, end; begin < LONG_RUN + tile.present; begin = end) {
         end = near.run_end(begin, LONG_RUN + tile.present);
         if (!near.serves(p, begin, end)) continue;
-        const Run run = near.run(p, tile, begin, end);
+        const Run run = near.run(p, tile, begin, end, with_ends);
         const KeyTiles tiles = key_tiles(p, run, number);
         number += tiles.count;
         work(run, tiles);
@@ -326,13 +327,14 @@ DEV void for_runs(const AttentionParams& p, const Tile& tile, const Neighbours& 
 
 KERNEL_BOUNDED(attention_wgmma, 32 * (WARPS + 4), BLOCKS)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
-    IN(float, sinks, 6), OUT(Result, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
+    IN(float, sinks, 6), OUT(Result, out, 7), INOUT(u32, flag, 8), IN(u32, ends, 9), PARAMS(AttentionParams, p, 10)
 ) {
     DYNAMIC_SHARED(u8, shared);
     SHARED(u64, full, 2 * STAGES);
     SHARED(u64, empty, 2 * STAGES);
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);
+    SHARED(u32, near_lasts, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, bad, MAX_TILE_TOKENS + LONG_RUN);  // bad ids that the run from a token on has met
     SHARED(float, row_units, ROWS);
     SHARED(float, sums, 32 * WARPS);
@@ -344,16 +346,16 @@ KERNEL_BOUNDED(attention_wgmma, 32 * (WARPS + 4), BLOCKS)(
         mbarrier_init(&empty[here.thread_x()], WARPS);
     }
     const Tile tile = tile_of(p);
-    const Neighbours near = {near_slots, near_positions};
+    const Neighbours near = {near_slots, near_positions, near_lasts};
     for (u32 i = here.thread_x(); i < MAX_TILE_TOKENS + LONG_RUN; i += THREADS) bad[i] = 0;
-    near.load(p, tile, slots, positions);
+    near.load(p, tile, slots, positions, ends);
 
     // The swizzle needs this alignment. Queries lie behind the stages.
     u8* const memory = shared + (-shared_address(shared) & 1023);
     const Ring ring = {memory, full, empty};
     if (here.warp() >= WARPS) {
         registers_give<COPY_REGISTERS>();
-        for_runs(p, tile, near, [&](const Run& run, const KeyTiles& tiles) {
+        for_runs(p, tile, near, ends != nullptr, [&](const Run& run, const KeyTiles& tiles) {
             const u32 slot = near.slots[run.begin];
             const Blocks blocks = {table + u64(slot) * p.table_cols, slot * p.table_cols, flag, &bad[run.begin]};
             copy_run(p, ring, tiles, blocks, keys, values, tile.kv_head);
@@ -363,7 +365,7 @@ KERNEL_BOUNDED(attention_wgmma, 32 * (WARPS + 4), BLOCKS)(
         const Turns turns = {here.warp() / 4};
         u8* const queries = memory + STAGES * STAGE + turns.group * QUERIES;
         turns.open();
-        for_runs(p, tile, near, [&](const Run& run, const KeyTiles& tiles) {
+        for_runs(p, tile, near, ends != nullptr, [&](const Run& run, const KeyTiles& tiles) {
             attend_run(p, run, ring, turns, tiles, q, sinks, queries, row_units, sums, &bad[run.begin], out);
         });
         turns.close();
