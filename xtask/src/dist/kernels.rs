@@ -40,6 +40,13 @@ fn files(compiled: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let mut files = Vec::new();
     for folder in fs::read_dir(compiled).map_err(failed)? {
         let folder = folder.map_err(failed)?.path();
+        let name = folder.display().to_string();
+        if !name.ends_with(tools::OF_NVRTC) {
+            let expected = tools::OF_NVRTC;
+            return Err(format!(
+                "{name}: is by another NVRTC (expected {expected}); hide the CUDA toolkit of this machine"
+            ));
+        }
         for file in fs::read_dir(&folder).map_err(failed)? {
             let file = file.map_err(failed)?.path();
             let below = file.strip_prefix(compiled).map_err(|error| error.to_string())?;

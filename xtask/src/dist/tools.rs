@@ -12,6 +12,8 @@ use crate::root;
 const PYTHON: [&str; 3] = ["ziglang==0.17.1", "cargo-zigbuild==0.24.1", "maturin==1.16.0"];
 /// NVRTC, only for kernels that are compiled ahead. Drivers for CUDA 12 and 13 load what version 12 compiles.
 const NVRTC: &str = "nvidia-cuda-nvrtc-cu12==12.9.86";
+/// Its name in folders of kernels.
+pub(super) const OF_NVRTC: &str = "-nvrtc12.9";
 /// Commands, and the packages and versions of crates.io.
 const RUST: [(&str, &str, &str); 2] =
     [("cargo-auditable", "cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "cargo-cyclonedx", "0.5.9")];
@@ -39,8 +41,7 @@ pub(super) fn install() -> Result<(), String> {
     let python = python();
     if !python.join("bin/cargo-zigbuild").is_file() {
         run("python3", &["-m", "venv", &python.display().to_string()])?;
-        let pip = python.join("bin/pip").display().to_string();
-        run(&pip, &[&["install", "--quiet", "--disable-pip-version-check"], &PYTHON[..]].concat())?;
+        pip(&PYTHON)?;
     }
     for (command, package, version) in RUST {
         if !folder().join("bin").join(command).is_file() {
@@ -61,10 +62,15 @@ pub(super) fn install() -> Result<(), String> {
     run("apt-get", &[&["install", "-y", "-qq", "--no-install-recommends"], &missing[..]].concat())
 }
 
+/// Installs packages of PyPI. The command `pip` would not work in a folder that was moved.
+fn pip(packages: &[&str]) -> Result<(), String> {
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    run(&python().join("bin/python3").display().to_string(), &[&install, packages].concat())
+}
+
 /// Installs NVRTC if it is missing.
 pub(super) fn install_nvrtc() -> Result<(), String> {
-    let pip = python().join("bin/pip").display().to_string();
-    run(&pip, &["install", "--quiet", "--disable-pip-version-check", NVRTC])
+    pip(&[NVRTC])
 }
 
 fn is_there(command: &str) -> bool {

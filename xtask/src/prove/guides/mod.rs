@@ -22,8 +22,9 @@ use shell::{Hub, Shell};
 use tables::{FILES, OF_THE_MACHINE, OTHERS, REPOSITORIES, Repository};
 
 /// The pages whose commands run, in reading order.
-pub(super) const GUIDES: [&str; 16] = [
+pub(super) const GUIDES: [&str; 17] = [
     "README.md",
+    "docs/install.md",
     "docs/quick-start.md",
     "docs/cli.md",
     "docs/choose.md",
