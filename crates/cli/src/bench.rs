@@ -46,8 +46,8 @@ pub(crate) struct BenchArgs {
     /// qwen3.6-35b-a3b, lfm2-8b-a1b, gemma4-26b-a4b, gemma4-e4b, qwen3-vl-30b-a3b, deepseek-v2-lite, glm-4.7-flash,
     /// deepseek-v3, kimi-k2, kimi-linear-48b, step-3.5-flash, mimo-v2-flash, minimax-m3, nemotron-3-nano-30b-a3b,
     /// granite-4-h-small, falcon-h1-7b, mini-moe or mini-oss. The suffix -mtp, as in qwen3.6-35b-a3b-mtp, adds a
-    /// prediction head to a model other than Gemma 4, Step 3.5, MiMo and those with Mamba-2 layers. FORMAT is a format
-    /// of GGUF files, or a mix [default: Q4_K_M; MXFP4_MOE for gpt-oss: experts in MXFP4, the rest in Q8_0, as
+    /// prediction head to a model other than Gemma 4, Step 3.5, MiMo, Granite 4 and Falcon-H1. FORMAT is a format of GGUF
+    /// files, or a mix [default: Q4_K_M; MXFP4_MOE for gpt-oss: experts in MXFP4, the rest in Q8_0, as
     /// published]. GPTQ (4 bits in groups of 128) and FP8 (a scale for each row) are folders, of the Qwen 3 models.
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path", "quantize"])]
     synthetic: Option<String>,

@@ -37,10 +37,13 @@ impl Synthetic {
     /// If the name or the format is unknown, no folder is written of the model, or the layers are not 1 to [`MAX_LAYERS`].
     pub fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
-        // A prediction head is added to any model with layers of one kind of attention.
+        // A prediction head is added to any model with layers of one kind of attention, or of Nemotron's kinds.
         let (base, mtp) = name.strip_suffix("-mtp").map_or((name, false), |base| (base, true));
-        let differs =
-            |m: &Model| matches!(m.special.mixers, Mixers::Gemma4(_) | Mixers::Windowed(_) | Mixers::Scans(_));
+        let differs = |m: &Model| match m.special.mixers {
+            Mixers::Gemma4(_) | Mixers::Windowed(_) => true,
+            Mixers::Scans(scans) => !scans.can_have_head(),
+            _ => false,
+        };
         let fits = |m: &&Model| m.name.eq_ignore_ascii_case(base) && !(mtp && differs(m));
         let mut model = *models::MODELS.iter().find(fits).ok_or_else(|| {
             let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");

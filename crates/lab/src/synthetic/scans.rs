@@ -59,6 +59,11 @@ impl Scans {
         self.parts(layer).attention
     }
 
+    /// Whether files can have a prediction head: one layer of attention and experts.
+    pub(super) fn can_have_head(&self) -> bool {
+        matches!(self.layers, ScanLayers::Single(_))
+    }
+
     /// Whether MLPs and experts have gates.
     pub(super) fn gates_mlps(&self) -> bool {
         !matches!(self.layers, ScanLayers::Single(_))
@@ -76,8 +81,8 @@ impl Model {
         set("ssm.time_step_rank", heads.into())?;
         set("ssm.group_count", groups.into())?;
         let of_layers = |number: u32, has: fn(Parts) -> bool| -> Value {
-            let number = |layer| if has(scans.parts(layer)) { number as i32 } else { 0 };
-            (0..self.layers).map(number).collect::<Vec<i32>>().into()
+            let number = |layer| if has(self.scan_parts(scans, layer)) { number as i32 } else { 0 };
+            (0..self.layers + u32::from(self.special.mtp)).map(number).collect::<Vec<i32>>().into()
         };
         match layers {
             ScanLayers::Both => set("attention.head_count_kv", self.kv_heads.into()),
@@ -97,10 +102,17 @@ impl Model {
         }
     }
 
+    fn scan_parts(&self, scans: &Scans, layer: u32) -> Parts {
+        match layer < self.layers {
+            true => scans.parts(layer),
+            false => Parts { scan: false, attention: true, mlp: true },
+        }
+    }
+
     /// Adds the tensors of a layer.
     pub(super) fn scan_layer_shapes(&self, scans: &Scans, layer: u32, push: Push) {
         let hidden = u64::from(self.hidden);
-        let Parts { scan, attention, mlp } = scans.parts(layer);
+        let Parts { scan, attention, mlp } = self.scan_parts(scans, layer);
         push("attn_norm.weight", &[hidden]);
         if attention {
             self.attention_shapes(push);
@@ -127,6 +139,7 @@ impl Model {
             // llama.cpp's converter writes it without a suffix.
             ScanLayers::Both => push("ffn_norm", &[hidden]),
             ScanLayers::Granite(_) => push("ffn_norm.weight", &[hidden]),
+            ScanLayers::Single(_) if attention => push("post_attention_norm.weight", &[hidden]),
             ScanLayers::Single(_) => {}
         }
         self.mlp_shapes(layer, push);

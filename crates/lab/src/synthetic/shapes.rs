@@ -328,6 +328,7 @@ impl Model {
             }
             if let Mixers::Scans(scans) = &self.special.mixers {
                 self.scan_layer_shapes(scans, layer, &mut push);
+                self.head_shapes(layer, &mut push);
                 continue;
             }
             push("attn_norm.weight", &[hidden]);
@@ -339,18 +340,24 @@ impl Model {
             }
             self.add(&mut push, self.special.mlp_norm, &[hidden]);
             self.mlp_shapes(layer, &mut push);
-            if layer == self.layers {
-                push("nextn.eh_proj.weight", &[2 * hidden, hidden]);
-                ["nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"]
-                    .into_iter()
-                    .for_each(|norm| push(norm, &[hidden]));
-            }
+            self.head_shapes(layer, &mut push);
         }
         list.push((format!("{}.weight", self.special.output_norm), vec![hidden]));
         if !self.tied {
             list.push(("output.weight".to_owned(), vec![hidden, self.vocabulary.into()]));
         }
         list
+    }
+
+    /// What a prediction head, the layer after the last one, has besides a layer.
+    fn head_shapes(&self, layer: u32, push: Push) {
+        if layer == self.layers {
+            let hidden = u64::from(self.hidden);
+            push("nextn.eh_proj.weight", &[2 * hidden, hidden]);
+            ["nextn.enorm.weight", "nextn.hnorm.weight", "nextn.shared_head_norm.weight"]
+                .into_iter()
+                .for_each(|norm| push(norm, &[hidden]));
+        }
     }
 
     /// Whether MLPs and experts have gates.

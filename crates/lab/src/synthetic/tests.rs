@@ -185,8 +185,21 @@ fn layers_with_windows_differ() {
         );
         assert_eq!(windows.count(), if name == "step-3.5-flash" { 33 } else { 39 });
     }
-    for name in ["step-3.5-flash-mtp", "nemotron-3-nano-30b-a3b-mtp", "granite-4-h-small-mtp"] {
+    for name in ["step-3.5-flash-mtp", "granite-4-h-small-mtp", "falcon-h1-7b-mtp"] {
         assert!(Synthetic::parse(name, None).is_err(), "{name}");
+    }
+}
+
+/// The prediction head of Nemotron 3 is a layer of attention and experts, after the last layer of a model of any depth.
+#[test]
+fn a_head_of_nemotron_has_attention_and_experts() {
+    for layers in [3, 52] {
+        let (plan, file) = Synthetic::parse("nemotron-3-nano-30b-a3b-mtp", Some(layers)).unwrap().plan().unwrap();
+        let has = |part: &str| plan.iter().any(|tensor| tensor.name == format!("blk.{layers}.{part}.weight"));
+        assert!(["attn_q", "post_attention_norm", "ffn_up_exps", "nextn.eh_proj"].into_iter().all(has));
+        assert!(!has("ssm_in"));
+        let info = gristmill_engine::ModelInfo::read(&file.preview()).unwrap();
+        assert_eq!((info.spec.layers.len(), info.spec.heads.len()), (layers as usize, 1));
     }
 }
 
