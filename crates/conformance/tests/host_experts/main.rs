@@ -123,7 +123,7 @@ fn compare(name: &str, tolerance: f64, vocab: usize, found: &[f32], expected: &[
     excluded
 }
 
-/// Models with softmax and sigmoid routers, biases, shared experts, dense layers, and MXFP4.
+/// Models with softmax and sigmoid routers, biases, shared experts, dense layers, MXFP4, and experts without gates.
 const MODELS: &[&str] = &[
     "qwen3moe-q4_k_m",
     "gpt-oss-mxfp4",
@@ -131,6 +131,7 @@ const MODELS: &[&str] = &[
     "glm4moe-q8_0",
     "gemma4-moe-q8_0",
     "deepseek2-q8_0",
+    "nemotron_h_moe-q8_0",
     "qwen3moe-f32",
 ];
 
