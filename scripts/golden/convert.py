@@ -112,6 +112,9 @@ CASES = {
     "granitehybrid-dense": Case(Shape("granitehybrid", 32, 48, 4, 2, 8, tied=True, full=(1,)), BF16, "dbrx"),
     "mamba2": Case(Shape("mamba2", 32, 0, 0, 0, 0), BF16, "spm"),
     "falcon-h1": Case(Shape("falcon-h1", 32, 48, 4, 2, 8, theta=1e11, qk_norm=True), BF16, "falcon-h1"),
+    "bamba": Case(Shape("bamba", 32, 48, 4, 2, 8, full=(1,)), BF16, "llama-bpe"),
+    "jamba": Case(Shape("jamba", 32, 48, 4, 2, 8, 4, 2, layers=4, full=(2,), step=2, rank=8), BF16, "spm", "30KB"),
+    "jamba-dense": Case(Shape("jamba", 32, 48, 4, 2, 8, full=(1,), step=2, rank=8), BF16, "spm"),
     "bailingmoe3": Case(Shape("bailingmoe3", 32, 16, 4, 1, 24, 4, 2, shared=16, dense=1, layers=3, full=(2,), theta=6e6,
                               rotary=8, latent=32, value=12, scale=2.5, groups=2), BF16, "bailingmoe2"),
     "mistral4": Case(Shape("mistral4", 32, 16, 4, 1, 24, 4, 2, shared=16, rotary=8, latent=32, rank=24, value=12,
@@ -616,6 +619,10 @@ def write(name: str, case: Case) -> dict:
     randomise(model, case.shape, generator)
     for weight in model.parameters():  # what the files will hold
         weight.data = weight.data.to(case.dtype).float()
+    for part, weight in model.named_parameters():
+        if part.endswith("A_log"):  # torch's exponential of many numbers is not always the nearest
+            nearest = torch.from_numpy(np.exp(weight.double().numpy()).astype(np.float32))
+            weight.data[torch.exp(weight) != nearest] = 0
     folder, buffers = OUT / name, {buffer: values.clone() for buffer, values in model.named_buffers()}
     write_folder(folder, name, case, model)
     for buffer, values in model.named_buffers():  # computed ones are rounded with the weights

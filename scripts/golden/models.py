@@ -46,6 +46,10 @@ def continued(model, shape: Shape, tokens: torch.Tensor, first: int) -> torch.Te
     cached = model(input_ids=tokens[None, :first], use_cache=True)
     if shape.arch == "mamba2":
         return model(input_ids=tokens[None, first:], cache_params=cached.cache_params).logits[0]
+    if shape.arch in ("jamba", "bamba"):  # a later run starts without the state, or at position 0
+        one = lambda i: model(input_ids=tokens[None, i:i + 1], past_key_values=cached.past_key_values, use_cache=True,
+                              position_ids=torch.tensor([[i]]))
+        return torch.cat([one(i).logits[0] for i in range(first, len(tokens))])
     return model(input_ids=tokens[None, first:], past_key_values=cached.past_key_values).logits[0]
 
 

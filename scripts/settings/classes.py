@@ -128,7 +128,7 @@ def describe(model_type: str) -> dict:
     for field in fields:
         default = None if field.default is dataclasses.MISSING else field.default
         if isinstance(default, tuple) and math.inf in default:
-            continue  # which JSON lacks, and no family reads
+            default = None  # which JSON lacks
         if default is None or field.name in SIZES:
             found["names"].append(field.name)
         else:

@@ -267,6 +267,7 @@ mod simulated {
         "falcon-h1-plain-f32",
         "granitehybrid-q8_0",
         "mamba2-f32",
+        "jamba-f32",
         "gemma2-q8_0",
         "mistral3-q8_0",
         "llama4-q8_0",

@@ -48,6 +48,13 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
                     false => return Err(config.wrong(setting, found, "a list of zeros, nothing else is supported")),
                 }
             }
+            Expected::Unlimited => match (found, found.as_array().map(Vec::as_slice)) {
+                (_, Some([low, high])) if low.as_f64() == Some(0.0) && is_infinite(high) => continue,
+                (found, Some(_)) => {
+                    return Err(config.wrong(setting, found, "[0, Infinity], nothing else is supported"));
+                }
+                _ => return Err(config.wrong_type(setting, found, "a list of two numbers")),
+            },
             Expected::Number(x) => x.into(),
             Expected::LastOf(period) => {
                 // The list found bounds the one expected, whatever the number of layers.
@@ -76,6 +83,11 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
     Ok(pairs)
 }
 
+/// Whether a value is Python's `Infinity`, which was read as `null`, or what transformers saves for it.
+fn is_infinite(value: &Json) -> bool {
+    value.is_null() || value.get("__float__").is_some_and(|x| x == "Infinity")
+}
+
 pub(super) fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
     if let Kind::FlagOfLayer(kind) = key.kind {
         return Ok(Some(Value::Array(Array::Bool(layers_of(config, kind)?))));
@@ -99,6 +111,12 @@ pub(super) fn value(key: &Key, config: &Config) -> Result<Option<Value>, Convert
                     Some(count_unless_layer(config, signed(config, setting, needed(config, setting)?)?, kind)?)
                 }
                 Kind::CountOfLayer(types) => Some(count_of_layer(config, setting, types)?),
+                Kind::CountInPeriod { period, offset } => Some(count_in_period(config, setting, period, offset)?),
+                Kind::CountAt(list) => Some(count_at(config, setting, list)?),
+                Kind::CountOrSixteenth(of) => Some(Value::U32(match config.text(setting) {
+                    Ok(Some("auto")) => needed(config, of)?.div_ceil(16),
+                    _ => needed(config, setting)?,
+                })),
                 Kind::IsText(text) => Some(Value::Bool(config.text(setting)? == Some(text))),
                 Kind::OneUnlessLayer(kind) => Some(count_unless_layer(config, 1, kind)?),
                 Kind::CountOrFirst(kind) => Some(Value::U32(count_or_first(config, setting, kind)?)),
@@ -314,6 +332,28 @@ fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
         0 => Err(config.wrong(PERIOD, &0.into(), "at least 1")),
         period => Ok(pattern(period as usize, layers)),
     }
+}
+
+/// A count for each layer: the setting for those of a list.
+fn count_at(config: &Config, setting: &str, list: &str) -> Result<Value, ConvertError> {
+    let count = signed(config, setting, needed(config, setting)?)?;
+    let mut counts = vec![0; needed(config, "num_hidden_layers")? as usize];
+    for found in config.list(list)?.into_iter().flatten() {
+        let layer = found.as_u64().and_then(|layer| counts.get_mut(usize::try_from(layer).ok()?));
+        *layer.ok_or_else(|| config.wrong(list, found, "numbers of layers, from 0"))? = count;
+    }
+    Ok(Value::Array(Array::I32(counts)))
+}
+
+/// A count for each layer: the setting for one layer of each period.
+fn count_in_period(config: &Config, setting: &str, period: &str, offset: &str) -> Result<Value, ConvertError> {
+    let count = signed(config, setting, needed(config, setting)?)?;
+    let (length, first) = (needed(config, period)?, needed(config, offset)?);
+    if first >= length {
+        return Err(config.wrong(offset, &first.into(), format!("below `{period}`, {length}")));
+    }
+    let of_layer = |layer: u32| if layer % length == first { count } else { 0 };
+    Ok(Value::Array(Array::I32((0..needed(config, "num_hidden_layers")?).map(of_layer).collect())))
 }
 
 /// A count for each layer: the setting for those of the first type.

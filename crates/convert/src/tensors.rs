@@ -296,7 +296,7 @@ impl<'a> Planner<'a, '_> {
         Ok(())
     }
 
-    /// The values of a vector in another order, each changed.
+    /// The values of a vector, or of a matrix of floats whose rows stay, each changed.
     fn changed(
         &self,
         tensor: &Tensor,
@@ -306,7 +306,8 @@ impl<'a> Planner<'a, '_> {
     ) -> Result<Vec<f32>, ConvertError> {
         let mut values = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
         let is_vector = tensor.shape.iter().filter(|&&n| n != 1).count() <= 1;
-        if !is_vector || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
+        let is_allowed = is_vector || change == Change::MinusExp && matches!(order, RowOrder::Same);
+        if !is_allowed || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
             return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector"));
         }
         self.checkpoint.done(tensor);

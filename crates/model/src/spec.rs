@@ -245,6 +245,13 @@ pub enum Mixer {
 /// (z | v | Δ) = W_in x
 /// output(norm(scan(silu(convolution(v)), Δ) · silu(z)))
 /// ```
+///
+/// In Mamba-1 ([`ScanSpec::rank`]), B, C and Δ are products of the convolution's output:
+///
+/// ```text
+/// (v | z) = W_in x,  y = silu(convolution(v)),  (δ | B | C) = W_x y,  Δ = W_Δ norm(δ)
+/// output(scan(y | norm(B) | norm(C), Δ) · silu(z))
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScanSpec {
     /// The heads of values.
@@ -255,6 +262,18 @@ pub struct ScanSpec {
     pub bias: bool,
     /// There is a norm, over the values of each group.
     pub norm: bool,
+    /// Elements of δ in Mamba-1, where each channel is a head; `None` for Mamba-2.
+    pub rank: Option<usize>,
+}
+
+impl ScanSpec {
+    /// Columns of the convolution.
+    pub fn convolved(&self) -> usize {
+        match self.rank {
+            None => self.heads.columns(),
+            Some(_) => self.heads.values(),
+        }
+    }
 }
 
 /// The gated delta rule, with a convolution before and a gated norm after it. With x the normalised residual stream
@@ -379,9 +398,9 @@ impl Mixer {
                 vec![convolution(*taps, heads.columns()), delta]
             }
             Mixer::Convolution(ConvolutionSpec { taps }) => vec![convolution(*taps, hidden)],
-            Mixer::Scan(ScanSpec { heads, taps, .. }) => {
-                let scan = StateBuffer { name: StateName::Scan, elements: heads.elements() };
-                vec![convolution(*taps, heads.columns()), scan]
+            Mixer::Scan(spec) => {
+                let scan = StateBuffer { name: StateName::Scan, elements: spec.heads.elements() };
+                vec![convolution(spec.taps, spec.convolved()), scan]
             }
             Mixer::Sum(parts) => parts.iter().flat_map(|part| part.fixed_state(hidden)).collect(),
         }
@@ -432,6 +451,8 @@ pub struct AttentionSpec {
     pub kv_from: Option<usize>,
     /// The rotary position embedding; `None` for queries and keys that are not rotated.
     pub rope: Option<RopeSpec>,
+    /// In the tensors of queries and keys, the rows of a head's two halves alternate. They are loaded half by half.
+    pub halves_alternate: bool,
 }
 
 /// Multi-head latent attention (MLA, <https://arxiv.org/abs/2405.04434>). With x the normalised residual stream, of which

@@ -10,7 +10,7 @@ from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLA
 
 
 def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
-    architecture = {"mixtral": "llama", **latent.ARCHITECTURES}.get(shape.arch, shape.arch)
+    architecture = {"mixtral": "llama", "bamba": "granitehybrid", **latent.ARCHITECTURES}.get(shape.arch, shape.arch)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(path.stem)
     if shape.arch in mamba.FAMILIES:

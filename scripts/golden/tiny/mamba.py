@@ -1,4 +1,4 @@
-"""Families with selective scans (Mamba-2): Nemotron, Granite 4, Falcon-H1 and Mamba-2 itself."""
+"""Families with selective scans: Mamba-2 in Nemotron, Granite 4, Falcon-H1 and Mamba-2 itself, Mamba-1 in Jamba."""
 
 import gguf
 import numpy as np
@@ -7,7 +7,7 @@ from .recurrent import Order
 from .shapes import CONTEXT, EPS, GRANITE, Shape
 
 NEMOTRON = ("nemotron_h", "nemotron_h_moe")
-FAMILIES = (*NEMOTRON, "granitehybrid", "mamba2", "falcon-h1")
+FAMILIES = (*NEMOTRON, "granitehybrid", "mamba2", "falcon-h1", "jamba", "bamba")
 # More than one group, so that a norm over all of them is not theirs.
 TAPS, STATE, GROUPS, HEADS = 4, 16, 2, 4
 # Shorter than the sequences, and no divisor of their lengths.
@@ -64,6 +64,12 @@ def kinds(shape: Shape) -> list[str]:
     return ["full_attention" if i in shape.full else "linear_attention" for i in range(shape.layers)]
 
 
+def periods(shape: Shape) -> dict:
+    """One layer has attention, and the last of each `step` has experts."""
+    return dict(attn_layer_period=shape.layers, attn_layer_offset=shape.full[0], expert_layer_period=shape.step,
+                expert_layer_offset=shape.step - 1)
+
+
 def build(shape: Shape, common: dict):
     """The model of transformers."""
     import transformers as t
@@ -90,6 +96,14 @@ def build(shape: Shape, common: dict):
             intermediate_size=shape.inner, head_dim=shape.head, mamba_d_ssm=inner(shape), mamba_rms_norm=shape.qk_norm,
             mamba_norm_before_gate=False, mlp_multipliers=MLP_FACTORS, ssm_multipliers=SCAN_FACTORS, **FALCON, **prefixed,
             **common))
+    if shape.arch == "jamba":
+        common = {k: v for k, v in common.items() if k != "rope_parameters"}
+        return t.JambaForCausalLM(t.JambaConfig(
+            intermediate_size=shape.inner, num_experts=shape.experts or 1, num_experts_per_tok=shape.top_k or 1,
+            mamba_d_state=STATE, mamba_d_conv=TAPS, mamba_expand=2, mamba_dt_rank=shape.rank, **periods(shape), **common))
+    if shape.arch == "bamba":
+        return t.BambaForCausalLM(t.BambaConfig(
+            intermediate_size=shape.inner, attn_layer_indices=list(shape.full), **prefixed, **common))
     dense = dict(num_local_experts=shape.experts, num_experts_per_tok=shape.top_k, intermediate_size=shape.inner,
                  shared_intermediate_size=shape.shared or shape.inner)
     return t.GraniteMoeHybridForCausalLM(t.GraniteMoeHybridConfig(
@@ -135,8 +149,27 @@ def scan(shape: Shape) -> list:
     return table
 
 
+def channel_scan(shape: Shape) -> list:
+    """The tensors of a scan of Mamba-1."""
+    norms = [(f"ssm_{part}_norm.weight", f"{part}_layernorm.weight", 0) for part in ("dt", "b", "c")]
+    return norms + [("ssm_in.weight", "in_proj.weight", 0), ("ssm_conv1d.weight", "conv1d.weight", Order(squeeze=True)),
+                    ("ssm_conv1d.bias", "conv1d.bias", 0), ("ssm_x.weight", "x_proj.weight", 0),
+                    ("ssm_dt.weight", "dt_proj.weight", 0), ("ssm_dt.bias", "dt_proj.bias", 0),
+                    ("ssm_a", "A_log", Order(log=True)), ("ssm_d", "D", 0), ("ssm_out.weight", "out_proj.weight", 0)]
+
+
+def jamba_layer(shape: Shape, i: int) -> list:
+    table = [("attn_norm.weight", "input_layernorm.weight", 0), ("ffn_norm.weight", "pre_ff_layernorm.weight", 0)]
+    has_attention = kinds(shape)[i] == "full_attention"
+    table += within("self_attn", attention(shape)) if has_attention else within("mamba", channel_scan(shape))
+    experts = [("ffn_gate_inp.weight", "router.weight", 0), ("ffn_gate_exps.weight", "experts.gate_up_proj:0", 0),
+               ("ffn_up_exps.weight", "experts.gate_up_proj:1", 0), ("ffn_down_exps.weight", "experts.down_proj", 0)]
+    plain = [(f"ffn_{part}.weight", f"{part}_proj.weight", 0) for part in ("gate", "up", "down")]
+    return table + within("feed_forward", experts if shape.experts and (i + 1) % shape.step == 0 else plain)
+
+
 def attention(shape: Shape) -> list:
-    paired = shape.arch in ("granitehybrid", *NEMOTRON)
+    paired = shape.arch in ("granitehybrid", "bamba", *NEMOTRON)
     heads = dict(q=shape.heads, k=shape.kv_heads) if paired else {}
     how = {part: heads.get(part, 0) for part in "qkv"}
     if shape.arch == "falcon-h1":
@@ -164,7 +197,14 @@ def within(module: str, table: list) -> list:
 
 
 def of_layer(shape: Shape, i: int) -> list:
+    if shape.arch == "jamba":
+        return jamba_layer(shape, i)
     kind = kinds(shape)[i]
+    if shape.arch == "bamba":
+        table = [("attn_norm.weight", "input_layernorm.weight", 0), ("ffn_norm.weight", "pre_ff_layernorm.weight", 0)]
+        table += within("self_attn", attention(shape)) if kind == "full_attention" else within("mamba", scan(shape))
+        plain = [(f"ffn_{part}.weight", f"{part}_proj.weight", 0) for part in ("gate", "up", "down")]
+        return table + within("feed_forward", plain)
     if shape.arch in NEMOTRON or shape.arch == "mamba2":
         plain = [(f"ffn_{part}.weight", f"{part}_proj.weight", 0) for part in ("up", "down")]
         parts = dict(linear_attention=scan(shape), full_attention=attention(shape), mlp=plain, moe=experts(shape))
@@ -196,7 +236,7 @@ def names(shape: Shape) -> list:
     """As `tensors.names`."""
     base = "backbone" if shape.arch == "mamba2" else "model"
     embeddings = "embeddings" if shape.arch in (*NEMOTRON, "mamba2") else "embed_tokens"
-    last = {"granitehybrid": "norm", "falcon-h1": "final_layernorm"}.get(shape.arch, "norm_f")
+    last = {"granitehybrid": "norm", "falcon-h1": "final_layernorm", "jamba": "final_layernorm", "bamba": "final_layernorm"}.get(shape.arch, "norm_f")
     falcon = shape.arch == "falcon-h1"
     table = [("token_embd.weight", f"{base}.{embeddings}.weight", Times(FALCON["embedding_multiplier"]) if falcon else 0),
              ("output_norm.weight", f"{base}.{last}.weight", 0)]
@@ -215,8 +255,9 @@ def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_ssm_conv_kernel(TAPS)
     writer.add_ssm_inner_size(inner(shape))
     writer.add_ssm_state_size(STATE)
-    writer.add_ssm_time_step_rank(HEADS)
-    writer.add_ssm_group_count(GROUPS)
+    writer.add_ssm_time_step_rank(shape.rank or HEADS)
+    if shape.arch != "jamba":
+        writer.add_ssm_group_count(GROUPS)
     if shape.arch not in NEMOTRON:
         writer.add_layer_norm_rms_eps(EPS)
     if shape.arch == "mamba2":
@@ -242,6 +283,14 @@ def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_key_length(shape.head)
         writer.add_value_length(shape.head)
         writer.add_rope_freq_base(shape.theta)
+    elif shape.arch == "jamba":
+        writer.add_feed_forward_length(shape.inner)
+    elif shape.arch == "bamba":
+        writer.add_feed_forward_length(shape.inner)
+        writer.add_rope_dimension_count(shape.head // 2)
+        writer.add_rope_scaling_finetuned(True)
+        writer.add_rope_freq_base(shape.theta)
+        writer.add_vocab_size(288)
     else:
         writer.add_feed_forward_length(shape.inner)
         writer.add_rope_dimension_count(shape.head)
@@ -252,6 +301,10 @@ def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_attention_scale(GRANITE["attention_multiplier"])
         writer.add_residual_scale(GRANITE["residual_multiplier"])
         writer.add_logit_scale(GRANITE["logits_scaling"])
+    if shape.arch == "jamba":
+        writer.add_expert_count(shape.experts or 1)
+        writer.add_expert_used_count(shape.top_k or 1)
+        return
     if not shape.experts:
         return
     writer.add_expert_count(shape.experts)
@@ -278,6 +331,8 @@ def published(shape: Shape) -> dict:
         return dict(layers_block_type=names, num_hidden_layers=shape.layers)
     if shape.arch == "nemotron_h":
         return dict(hybrid_override_pattern=shape.pattern, num_hidden_layers=shape.layers)
+    if shape.arch == "bamba":
+        return dict(attn_rotary_emb=shape.head // 2)
     return dict(layer_types=names) if shape.arch == "granitehybrid" else {}
 
 
@@ -296,7 +351,10 @@ def published_state(shape: Shape, model) -> dict:
         if shape.arch in NEMOTRON:
             name = name.replace("model.", "backbone.", 1)
         base, _, last = name.rpartition(".")
-        if base.endswith("mixer.experts"):
+        if base.endswith("feed_forward.experts"):
+            parts = [(last, weight)] if last == "down_proj" else zip(("gate_proj", "up_proj"), weight.chunk(2, dim=1))
+            state |= {f"{base}.{i}.{part}.weight": one.clone() for part, of_all in parts for i, one in enumerate(of_all)}
+        elif base.endswith("mixer.experts"):
             state |= {f"{base}.{i}.{last}.weight": one.clone() for i, one in enumerate(weight)}
         else:
             state[name] = weight

@@ -130,6 +130,8 @@ MODELS = {
     "falcon-h1-plain-f32": Shape("falcon-h1", 32, 48, 4, 2, 16, theta=1e11),
     "falcon-h1-q8_0": Shape("falcon-h1", 64, 96, 4, 2, 16, theta=1e11,
                             layers=1, gain={"out_proj": 1.2, "o_proj": 1.5}),
+    "granitehybrid-bamba-f32": Shape("bamba", 32, 48, 4, 2, 8, layers=3, full=(1,)),
+    "jamba-f32": Shape("jamba", 32, 48, 4, 2, 8, 4, 2, layers=4, full=(2,), step=2, rank=8),
     "kimi-linear-f32": Shape("kimi-linear", 32, 16, 4, 1, 24, 8, 2, shared=16, dense=1, layers=3, full=(2,), rotary=8,
                              latent=32, value=12, scale=2.446),
     "kimi-linear-q8_0": Shape("kimi-linear", 64, 32, 4, 1, 48, 8, 2, shared=32, dense=1, full=(1,), rotary=16, latent=64,

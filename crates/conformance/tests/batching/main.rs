@@ -124,6 +124,7 @@ fn with_checkpoints_on_every_level_of_this_cpu() {
             "granitehybrid-q8_0",
             "falcon-h1-f32",
             "mamba2-q8_0",
+            "jamba-f32",
         ] {
             let backend = Arc::new(Cpu::backend(level, 2).unwrap());
             let found = compare(read(name), backend, Precision::Fast, LONG, &mut rng);

@@ -182,6 +182,7 @@ fn metadata_is_that_of_llama_cpp() {
             let default = [
                 "gemma.rope.freq_base",
                 "gemma2.rope.freq_base",
+                "jamba.rope.freq_base",
                 "kimi-linear.rope.freq_base",
                 "mamba2.rope.freq_base",
                 "nemotron_h.rope.freq_base",

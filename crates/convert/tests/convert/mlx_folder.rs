@@ -80,6 +80,8 @@ const REFUSED: &[&str] = &[
     "hy_v3",
     "internlm2",
     "internlm3",
+    "jamba",
+    "jamba-dense",
     "kimi-linear",
     "laguna",
     "lfm2",

@@ -152,3 +152,17 @@ fn vectors_may_be_columns() {
         }
     }
 }
+
+/// Nemotron's models for images have the text model's settings in `llm_config`.
+#[test]
+fn a_text_model_within_a_model_for_images() {
+    for name in ["nemotron_h", "nemotron_h_moe"] {
+        let folder = Folder::copy(name, "within");
+        rename(&folder, |tensor| Some(format!("language_model.{tensor}")));
+        folder.json("config.json", |config| {
+            let settings = config.take();
+            *config = json!({"model_type": "NemotronH_Nano_VL_V2", "vision_config": {}, "llm_config": settings});
+        });
+        same(name, &folder.convert(), &converted("within", name, None));
+    }
+}

@@ -356,6 +356,8 @@ fn settings_of_scans_that_are_not_supported() {
         ("nemotron_h", "mlp_hidden_act", json!("silu"), "`mlp_hidden_act` is \"silu\""),
         ("nemotron_h_moe", "layers_block_type", json!(["mamba", "moe", "mlp"]), "`layers_block_type` is \"mlp\""),
         ("mamba2", "use_bias", json!(true), "`use_bias` is true"),
+        ("mamba2", "time_step_limit", json!([0.0, 0.1]), "`time_step_limit` is [0.0,0.1]; expected: [0, Infinity]"),
+        ("granitehybrid", "time_step_limit", json!([0.001, null]), "`time_step_limit` is [0.001,null]"),
     ] {
         let folder = Folder::copy(name, &format!("scan-{key}"));
         folder.json("config.json", |config| config[key] = value);

@@ -170,11 +170,11 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["granitehybrid"],
-        checkpoints: "Granite 4.0 and 4.1 h-*",
+        checkpoints: "Granite 4.0 and 4.1 h-*, Bamba",
         layers: "selective scans (Mamba-2); attention without RoPE where `attention.head_count_kv` is not 0; \
-                 the factors of `granite`; experts and a shared expert, or one MLP",
+                 the factors of `granite`; experts and a shared expert, or one MLP. Bamba: RoPE on half of each head",
         calls: "",
-        lacks: "Bamba, whose files have queries and keys in another order",
+        lacks: "",
     },
     Row {
         architectures: &["hunyuan-dense"],
@@ -204,6 +204,14 @@ const ROWS: &[Row] = &[
         layers: "as `llama`",
         calls: "",
         lacks: "LoRA of InternLM-XComposer",
+    },
+    Row {
+        architectures: &["jamba"],
+        checkpoints: "Jamba 1.5 to 2",
+        layers: "selective scans (Mamba-1), and attention without RoPE where `attention.head_count_kv` is not 0; experts in \
+                 layers with a router, MLPs in the others; weights of the chosen experts are not renormalised",
+        calls: "",
+        lacks: "",
     },
     Row {
         architectures: &["kimi-linear"],

@@ -65,11 +65,12 @@ families! {
     glm4moe: ["glm4moe"], [FAMILY];
     gpt_oss: ["gpt-oss"], [FAMILY];
     granite: ["granite", "granitemoe"], [FAMILY, MOE];
-    granitehybrid: ["granitehybrid"], [FAMILY];
+    granitehybrid: ["granitehybrid"], [FAMILY, BAMBA];
     hunyuan_dense: ["hunyuan-dense"], [FAMILY];
     hunyuan_moe: ["hunyuan-moe"], [FAMILY];
     hy_v3: ["hy_v3"], [FAMILY];
     internlm2: ["internlm2"], [FAMILY];
+    jamba: ["jamba"], [FAMILY];
     kimi_linear: ["kimi-linear"], [FAMILY];
     laguna: ["laguna"], [FAMILY];
     lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY, VISION_FAMILY];
@@ -84,7 +85,7 @@ families! {
     mistral3: ["mistral3"], [FAMILY];
     mistral4: ["mistral4"], [FAMILY];
     muse_glimmer: ["muse-glimmer"], [FAMILY];
-    nemotron_h: ["nemotron_h", "nemotron_h_moe"], [FAMILY];
+    nemotron_h: ["nemotron_h", "nemotron_h_moe"], [FAMILY, WITHIN];
     olmo2: ["olmo2"], [FAMILY, WINDOWED];
     olmoe: ["olmoe"], [FAMILY];
     phi3: ["phi3"], [FAMILY];
@@ -131,7 +132,7 @@ towers! {
 /// Unsupported architectures, each with the missing feature.
 const MISSING: &[(&str, &[&str])] = &[
     ("latent attention (MLA)", &["deepseek2-ocr", "deepseek32", "dots3note", "glm-dsa", "kimi-k3", "minicpm3", "plm"]),
-    ("a selective state space (Mamba)", &["mamba", "jamba", "plamo2"]),
+    ("a selective state space (Mamba)", &["mamba", "plamo2"]),
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
     ("linear attention", &["minimax-01"]),
     ("several residual streams (hyper-connections)", &["deepseek4", "glm5-next", "hy_v4"]),

@@ -113,6 +113,9 @@ pub(crate) const fn expect_text(setting: &'static str, value: &'static str) -> E
     Expect { setting, value: Expected::Text(value) }
 }
 
+/// Limits of Δ in a selective scan, which files do not have.
+pub(crate) const UNLIMITED_STEPS: Expect = Expect { setting: "time_step_limit", value: Expected::Unlimited };
+
 pub(crate) const fn expect_flag(setting: &'static str, value: bool) -> Expect {
     Expect { setting, value: Expected::Flag(value) }
 }

@@ -342,6 +342,12 @@ pub enum Kind {
     /// One whole number per layer: the setting for layers of the first of these types, 0 for the others, which are of the
     /// other types.
     CountOfLayer(&'static [&'static str]),
+    /// One whole number per layer: the setting for layer `offset` of each `period` of layers, 0 for the others.
+    CountInPeriod { period: &'static str, offset: &'static str },
+    /// One whole number per layer: the setting for layers whose numbers this list has, 0 for the others.
+    CountAt(&'static str),
+    /// A whole number, or "auto" for a sixteenth of this setting, rounded up.
+    CountOrSixteenth(&'static str),
     /// Whether the setting is this string; `null` and "nope" are others.
     IsText(&'static str),
     /// A whole number, or one per layer if this setting differs for layers with full attention.
@@ -407,6 +413,8 @@ pub enum Expected {
     True,
     /// A list of which each element is 0 or `null`.
     Zeros,
+    /// Two limits, 0 and infinity.
+    Unlimited,
     Number(f64),
     /// A list with 0 for the last of each period of this length, and 1 for the others; or an empty list with the same
     /// meaning.

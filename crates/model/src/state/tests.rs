@@ -45,6 +45,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         gate: None,
         kv_from: None,
         rope: Some(rope.clone()),
+        halves_alternate: false,
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
     let layer = |window| LayerSpec { mixer: Mixer::Attention(attention(window)), mlp: Some(mlp.clone()) };

@@ -26,7 +26,6 @@ fn refusal(mut tiny: Tiny, change: impl FnOnce(&mut Tiny)) -> String {
 fn the_part_that_an_architecture_needs_is_named() {
     for (architecture, needs) in [
         ("mamba", ", because it needs a selective state space (Mamba)"),
-        ("jamba", ", because it needs a selective state space (Mamba)"),
         ("plamo2", ", because it needs a selective state space (Mamba)"),
         ("kimi-k3", ", because it needs latent attention (MLA)"),
         ("gemma3n", ", because it needs several residual streams (AltUp)"),

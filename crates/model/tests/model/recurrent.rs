@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gristmill_kernels::ops::HeadMap;
 use gristmill_kernels::reference::Reference;
 use gristmill_model::gguf::{Array, Value};
-use gristmill_model::spec::{DeltaProjections, Mixer};
+use gristmill_model::spec::{DeltaProjections, Mixer, MlpSpec};
 use gristmill_model::{Batch, Error, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
 
 use crate::tiny::{Random, Tiny};
@@ -35,6 +35,7 @@ fn layers_are_of_several_kinds() {
     let delta = format!("{:?}, {:?}", HeadMap::Tiled, DeltaProjections::Apart);
     assert_eq!(kinds(&Tiny::qwen35()), [delta.as_str(), "attention, gate true"]);
     assert_eq!(kinds(&Tiny::mamba2()), ["scan of 4, norm true"; 2]);
+    assert_eq!(kinds(&Tiny::jamba()), ["scan of 64, norm false", "attention, gate false"]);
     // Attention, which has no state of fixed size, and a scan, which has two.
     assert_eq!(kinds(&Tiny::falcon_h1()), ["02"; 2]);
     let mut flags = Tiny::qwen35();
@@ -87,7 +88,7 @@ fn arrays_of_layers_have_their_length() {
 #[test]
 fn what_is_wrong_is_refused_by_name() {
     type Change = fn(&mut Tiny);
-    let cases: [(Tiny, Change, &str); 24] = [
+    let cases: [(Tiny, Change, &str); 29] = [
         (
             Tiny::lfm2(),
             |t| t.set("lfm2.attention.head_count_kv", numbers(&[0, 2, 2])),
@@ -127,6 +128,15 @@ fn what_is_wrong_is_refused_by_name() {
         ),
         (Tiny::mamba2(), |t| t.tensor("blk.1.ssm_norm.weight", &[64, 2]), "`blk.1.ssm_norm.weight`"),
         (Tiny::mamba2(), |t| t.without("blk.1.ssm_d"), "`blk.1.ssm_d`"),
+        (Tiny::jamba(), |t| t.set("jamba.ssm.state_size", 32_u32), "`jamba.ssm.state_size`: `32` is not supported"),
+        (
+            Tiny::jamba(),
+            |t| t.set("jamba.ssm.inner_size", 48_u32),
+            "`jamba.ssm.inner_size`: 48 is not a multiple of 32",
+        ),
+        (Tiny::jamba(), |t| t.set("jamba.ssm.time_step_rank", 9_u32), "`blk.0.ssm_dt_norm.weight`"),
+        (Tiny::jamba(), |t| t.without("blk.0.ssm_dt_norm.weight"), "`blk.0.ssm_dt_norm.weight`"),
+        (Tiny::jamba(), |t| t.set("jamba.expert_used_count", 5_u32), "is more than the 4 experts"),
         // The embeddings have another factor than the output matrix.
         (Tiny::falcon_h1(), |t| t.without("output.weight"), "`output.weight`"),
     ];
@@ -161,7 +171,7 @@ fn a_state_larger_than_memory_is_refused_before_it_is_taken() {
 
 #[test]
 fn sequences_go_back_to_a_checkpoint() {
-    for tiny in [Tiny::lfm2(), Tiny::qwen35(), Tiny::falcon_h1(), Tiny::mamba2()] {
+    for tiny in [Tiny::lfm2(), Tiny::qwen35(), Tiny::falcon_h1(), Tiny::mamba2(), Tiny::jamba()] {
         let file = tiny.file(&mut Random(3));
         let model = Arc::new(Model::with_backend(file, Reference::backend().into(), LoadOptions::default()).unwrap());
         let limits = Limits { sequences: 2, context: Some(20), output_rows: Some(20), ..Limits::default() };
@@ -184,4 +194,19 @@ fn sequences_go_back_to_a_checkpoint() {
         assert_eq!(runner.forward(&batch).unwrap().to_vec().unwrap().len(), 61);
         assert_eq!(runner.checkpoint(one, 7).unwrap(), 6);
     }
+}
+
+/// A file without routers says that it has one expert, which its layers do not have.
+#[test]
+fn one_expert_without_a_router_is_none() {
+    let mut tiny = Tiny::jamba();
+    tiny.set("jamba.expert_count", 1_u32);
+    for part in ["ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"] {
+        tiny.without(&format!("blk.1.{part}.weight"));
+    }
+    for (part, shape) in [("ffn_gate", [32, 48]), ("ffn_up", [32, 48]), ("ffn_down", [48, 32])] {
+        tiny.tensor(&format!("blk.1.{part}.weight"), &shape);
+    }
+    let spec = read(&tiny).expect("a good model").spec;
+    assert!(spec.layers.iter().all(|layer| matches!(layer.mlp, Some(MlpSpec::Dense { .. }))));
 }

@@ -41,6 +41,7 @@ fn models() -> Vec<(&'static str, Tiny)> {
         ("qwen35", Tiny::qwen35()),
         ("falcon-h1", Tiny::falcon_h1()),
         ("mamba2", Tiny::mamba2()),
+        ("jamba", Tiny::jamba()),
         ("kimi-linear", channels::kimi_linear()),
         ("bailingmoe3", channels::bailingmoe3()),
     ]

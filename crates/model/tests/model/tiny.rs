@@ -245,6 +245,46 @@ impl Tiny {
         tiny
     }
 
+    /// A selective scan of Mamba-1, in which 64 channels are heads, then attention; the second layer has experts.
+    pub(crate) fn jamba() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 48, experts: [0, 0] };
+        let mut tiny = Tiny::new("jamba", shape);
+        for (key, value) in [
+            ("ssm.conv_kernel", 4_u32),
+            ("ssm.inner_size", 64),
+            ("ssm.state_size", 16),
+            ("ssm.time_step_rank", 8),
+            ("expert_count", 4),
+            ("expert_used_count", 2),
+        ] {
+            tiny.set(&format!("jamba.{key}"), value);
+        }
+        tiny.set("jamba.attention.head_count_kv", vec![0_u32, 2]);
+        ["q", "k", "v", "output"].into_iter().for_each(|part| tiny.without(&format!("blk.0.attn_{part}.weight")));
+        ["gate", "up", "down"].into_iter().for_each(|part| tiny.without(&format!("blk.1.ffn_{part}.weight")));
+        for (name, shape) in [
+            ("blk.0.ssm_in.weight", &[32, 128][..]),
+            ("blk.0.ssm_conv1d.weight", &[4, 64]),
+            ("blk.0.ssm_conv1d.bias", &[64]),
+            ("blk.0.ssm_x.weight", &[64, 40]),
+            ("blk.0.ssm_dt_norm.weight", &[8]),
+            ("blk.0.ssm_b_norm.weight", &[16]),
+            ("blk.0.ssm_c_norm.weight", &[16]),
+            ("blk.0.ssm_dt.weight", &[8, 64]),
+            ("blk.0.ssm_dt.bias", &[64]),
+            ("blk.0.ssm_a", &[16, 64]),
+            ("blk.0.ssm_d", &[64]),
+            ("blk.0.ssm_out.weight", &[64, 32]),
+            ("blk.1.ffn_gate_inp.weight", &[32, 4]),
+            ("blk.1.ffn_gate_exps.weight", &[32, 48, 4]),
+            ("blk.1.ffn_up_exps.weight", &[32, 48, 4]),
+            ("blk.1.ffn_down_exps.weight", &[48, 32, 4]),
+        ] {
+            tiny.tensor(name, shape);
+        }
+        tiny
+    }
+
     /// A gated delta rule, then attention with a gated output.
     pub(crate) fn qwen35() -> Tiny {
         let shape = Shape { hidden: 32, heads: 2, kv_heads: 1, width: 16, inner: 48, experts: [0, 0] };

@@ -2,7 +2,8 @@
 //! settings, become part of the weights.
 
 use crate::family::parts::{
-    BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, optional, unless_unset,
+    BASE, COMMON, UNLIMITED_STEPS, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, optional,
+    unless_unset,
 };
 use crate::family::published::{Change, Expect, Expected, Factor, Family, How, Key, Layout, Mlx, Or, Rule};
 
@@ -14,6 +15,7 @@ pub(crate) const FAMILY: Family = Family {
     pre: Some("falcon-h1"),
     nulls: &["mamba_d_ssm", "mlp_multipliers", "ssm_multipliers"],
     expects: &[
+        UNLIMITED_STEPS,
         expect_text("hidden_act", "silu"),
         expect_flag("tie_word_embeddings", false),
         expect_flag("mamba_proj_bias", false),

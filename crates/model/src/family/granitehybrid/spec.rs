@@ -1,6 +1,6 @@
 //! `granitehybrid`: Granite 4 with selective scans. Layers without KV heads are scans. As `granite` otherwise, without RoPE.
-//! Bamba has RoPE in a part of each head, but llama.cpp's converter reorders the rows of the whole head, so that no rotation
-//! of neighbours or halves is the right one.
+//! Bamba's files say that positions are rotated. RoPE rotates the halves of a part of each head, but llama.cpp's converter
+//! lets the halves of the whole head alternate.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -13,14 +13,23 @@ pub(crate) fn spec(file: &KeyReader) -> Result<ModelSpec> {
         true => file.moe(true, file.shared_experts()?)?,
         false => file.dense(Activation::SwiGlu)?,
     };
-    file.refuse_flag("rope.scaling.finetuned", "false (no RoPE, unlike Bamba)")?;
+    let is_bamba = file.flag_or("rope.scaling.finetuned", true)?;
     let scan = file.scan()?;
     let layer = |kv_heads: usize| {
         let mixer = match kv_heads {
             0 => Mixer::Scan(scan),
             _ => {
-                let attention = file.attention_of(RopeStyle::Interleaved, kv_heads, Sections::None)?;
-                Mixer::Attention(AttentionSpec { rope: None, ..attention })
+                let attention = match is_bamba {
+                    true => {
+                        let attention = file.attention_of(RopeStyle::Halves, kv_heads, Sections::None)?;
+                        AttentionSpec { halves_alternate: true, ..attention }
+                    }
+                    false => {
+                        let attention = file.attention_of(RopeStyle::Interleaved, kv_heads, Sections::None)?;
+                        AttentionSpec { rope: None, ..attention }
+                    }
+                };
+                Mixer::Attention(attention)
             }
         };
         Ok(LayerSpec { mixer, mlp: Some(mlp.clone()) })

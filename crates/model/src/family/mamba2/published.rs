@@ -1,6 +1,6 @@
 //! Mamba-2: a selective scan in every layer, and no MLP.
 
-use crate::family::parts::{BASE, count, expect_flag, expect_text, needed, number, scan_rules};
+use crate::family::parts::{BASE, UNLIMITED_STEPS, count, expect_flag, expect_text, needed, number, scan_rules};
 use crate::family::published::{Family, Key, Mlx, Need, Or, Rule};
 
 pub(crate) const FAMILY: Family = Family {
@@ -8,7 +8,7 @@ pub(crate) const FAMILY: Family = Family {
     mlx: Mlx::No,
     architecture: "mamba2",
     keys: &[KEYS],
-    expects: &[expect_text("hidden_act", "silu"), expect_flag("use_bias", false)],
+    expects: &[UNLIMITED_STEPS, expect_text("hidden_act", "silu"), expect_flag("use_bias", false)],
     // Codestral Mamba has the whole model in a module.
     renamed: &[("model.backbone.", "backbone."), ("model.lm_head.", "lm_head.")],
     globals: &[GLOBALS],

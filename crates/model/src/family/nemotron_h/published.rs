@@ -2,9 +2,9 @@
 //! Folders have tensors as published, or as transformers saves them.
 
 use crate::family::parts::{
-    BASE, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, scan_rules,
+    BASE, UNLIMITED_STEPS, count, expect_flag, expect_number, expect_text, factor, needed, number, optional, scan_rules,
 };
-use crate::family::published::{Family, How, Key, Kind, Mlx, Need, Or, Rule, TypesOfLayers, When};
+use crate::family::published::{Family, How, Key, Kind, Mlx, Need, Or, Prefix, Rule, TypesOfLayers, When, Within};
 
 pub(crate) const FAMILY: Family = Family { variants: &[(When::Has(EXPERTS), &WITH_EXPERTS)], ..DENSE };
 
@@ -22,6 +22,7 @@ const DENSE: Family = Family {
     pre: Some("pixtral"),
     nulls: &["layers_block_type", "moe_latent_size"],
     expects: &[
+        UNLIMITED_STEPS,
         expect_text("mlp_hidden_act", "relu2"),
         expect_text("mamba_hidden_act", "silu"),
         expect_flag("mamba_proj_bias", false),
@@ -46,6 +47,24 @@ const WITH_EXPERTS: Family = Family {
     whole_heads: true,
     mixers: &[SCAN, ATTENTION_RULES, MOE, STACKED],
     ..DENSE
+};
+
+/// Nemotron Nano VL and Omni: the text model, without the towers.
+pub(crate) const WITHIN: Family = Family { variants: &[(When::Has(EXPERTS), &WITHIN_WITH_EXPERTS)], ..WITHIN_DENSE };
+
+const WITHIN_DENSE: Family = Family {
+    model_types: &["NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3"],
+    within: Some(TEXT_MODEL),
+    ..DENSE
+};
+
+const WITHIN_WITH_EXPERTS: Family = Family { within: Some(TEXT_MODEL), ..WITH_EXPERTS };
+
+const TEXT_MODEL: Within = Within {
+    settings: "llm_config",
+    tensors: &[Prefix { model: "language_model.backbone.", others: "language_model." }],
+    towers: &["vision_model.", "mlp1.", "sound_encoder.", "sound_projection."],
+    named: "towers for images and sound",
 };
 
 /// The types of layers.

@@ -85,6 +85,7 @@ impl KeyReader<'_> {
             gate: None,
             kv_from: None,
             rope: Some(self.rope(style, key_width, sections)?),
+            halves_alternate: false,
         })
     }
 

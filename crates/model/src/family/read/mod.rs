@@ -509,15 +509,9 @@ impl<'a> KeyReader<'a> {
         }
     }
 
-    /// Rejects a flag that is true, as it is without the key.
-    pub(super) fn refuse_flag(&self, suffix: &str, known: &'static str) -> Result<()> {
-        match self.source.optional::<bool>(&self.key(suffix))? {
-            Some(false) => Ok(()),
-            found => {
-                let found = if found.is_some() { "true" } else { "no value" };
-                Err(Error::Unsupported { key: self.key(suffix), found: found.to_owned(), known })
-            }
-        }
+    /// A flag, with its default.
+    pub(super) fn flag_or(&self, suffix: &str, default: bool) -> Result<bool> {
+        Ok(self.source.optional(&self.key(suffix))?.unwrap_or(default))
     }
 
     /// A key that says nothing about the model.

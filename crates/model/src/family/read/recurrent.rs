@@ -88,6 +88,33 @@ impl KeyReader<'_> {
         }
     }
 
+    /// The selective scan of Mamba-1 of all layers that have one: each channel is a head.
+    pub(in crate::family) fn channel_scan(&self) -> Result<ScanSpec> {
+        let [inner, rank] = ["ssm.inner_size", "ssm.time_step_rank"].map(|suffix| self.count(suffix, MAX_WIDTH));
+        let (inner, rank, state) = (inner?, rank?, self.count("ssm.state_size", MAX_WIDTH)?);
+        if !inner.is_multiple_of(SCAN_VALUES) {
+            return self.wrong("ssm.inner_size", inner, format!("is not a multiple of {SCAN_VALUES}"));
+        }
+        if state != SCAN_STATES[0] {
+            let (key, found) = (self.key("ssm.state_size"), state.to_string());
+            return Err(Error::Unsupported { key, found, known: "16" });
+        }
+        Ok(ScanSpec {
+            heads: ScanHeads { heads: inner, width: 1, groups: 1, state },
+            taps: self.taps("ssm.conv_kernel")?,
+            bias: self.scan_tensor("ssm_conv1d.bias")?,
+            norm: false,
+            rank: Some(rank),
+        })
+    }
+
+    /// Whether the first layer with a scan has this tensor.
+    fn scan_tensor(&self, part: &str) -> Result<bool> {
+        let has = |layer: &usize| self.tensor(&format!("blk.{layer}.ssm_in.weight"));
+        let first = (0..self.layers()?).find(has).unwrap_or(0);
+        Ok(self.tensor(&format!("blk.{first}.{part}")))
+    }
+
     /// The selective scan of all layers that have one.
     pub(in crate::family) fn scan(&self) -> Result<ScanSpec> {
         let [heads, groups, inner] =
@@ -104,13 +131,12 @@ impl KeyReader<'_> {
             let (key, found) = (self.key("ssm.state_size"), state.to_string());
             return Err(Error::Unsupported { key, found, known: "16, 32, 64, 128, 256" });
         }
-        let has = |layer: &usize| self.tensor(&format!("blk.{layer}.ssm_in.weight"));
-        let first = (0..self.layers()?).find(has).unwrap_or(0);
         Ok(ScanSpec {
             heads: ScanHeads { heads, width: inner / heads, groups, state },
             taps: self.taps("ssm.conv_kernel")?,
-            bias: self.tensor(&format!("blk.{first}.ssm_conv1d.bias")),
-            norm: self.tensor(&format!("blk.{first}.ssm_norm.weight")),
+            bias: self.scan_tensor("ssm_conv1d.bias")?,
+            norm: self.scan_tensor("ssm_norm.weight")?,
+            rank: None,
         })
     }
 

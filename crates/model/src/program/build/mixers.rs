@@ -223,7 +223,8 @@ fn attention_parts(spec: &AttentionSpec, together: bool) -> Vec<(&'static str, u
     if spec.kv_from.is_some() {
         return apart[..1].to_vec();
     }
-    match (together, spec.values_are_keys) {
+    // Values are not reordered.
+    match (together && !spec.halves_alternate, spec.values_are_keys) {
         (true, false) if spec.gate.map(|gate| gate.rows) != Some(GateRows::WithQueries) => {
             vec![("qkv", spec.qkv_columns())]
         }
@@ -235,7 +236,14 @@ fn attention_parts(spec: &AttentionSpec, together: bool) -> Vec<(&'static str, u
 /// The output's gate, then queries, keys and values, so that these three are adjacent.
 fn attention_tensors(layer: Layer, hidden: usize, spec: &AttentionSpec, parts: &[(&str, usize)]) -> Vec<TensorSpec> {
     let tensor = |part: &str, rows| TensorSpec::new(layer.name(&format!("attn_{part}.weight")), &[hidden, rows]);
-    let mut tensors: Vec<_> = parts.iter().map(|(part, rows)| tensor(part, *rows)).collect();
+    let halves = |rows: usize| {
+        let half = |head: usize, first: usize| (head + first..head + spec.key_width).step_by(2);
+        let order = (0..rows).step_by(spec.key_width).flat_map(|head| half(head, 0).chain(half(head, 1))).collect();
+        RowOrder { parts: vec![1; rows], order }
+    };
+    let order = |part: &str, rows| (spec.halves_alternate && part != "v").then(|| halves(rows));
+    let mut tensors: Vec<_> =
+        parts.iter().map(|&(part, rows)| TensorSpec { order: order(part, rows), ..tensor(part, rows) }).collect();
     match (spec.gate.map(|gate| gate.rows), tensors.first_mut()) {
         (None, _) | (_, None) => {}
         (Some(GateRows::WithQueries), Some(queries)) => {
