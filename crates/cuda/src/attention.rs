@@ -281,7 +281,9 @@ impl<'a> Launches<'a> {
     fn splits(&self) -> Result<()> {
         let AttentionParams { sizes, rows, units, splits, walkers, .. } = self.params;
         let together = if self.neighbours { NEIGHBOURS } else { 1 };
-        let results = [self.tokens, together, units, rows, splits].map(|n| n as usize).iter().product::<usize>();
+        // `attention_decode` and `attention_neighbours` write the result of a single split where it belongs.
+        let kept = if self.decode.is_some() && splits == 1 { 0 } else { splits };
+        let results = [self.tokens, together, units, rows, kept].map(|n| n as usize).iter().product::<usize>();
         let vectors = results * sizes.value_stride as usize * size_of::<f32>();
         let scratch = self.call.device.scratch([results * size_of::<[f32; 2]>(), vectors])?;
         match (&self.decode, &self.latent) {
