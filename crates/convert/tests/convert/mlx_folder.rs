@@ -56,6 +56,7 @@ const REFUSED: &[&str] = &[
     "afmoe",
     "bailingmoe2",
     "bailingmoe3",
+    "bamba",
     "cohere2moe",
     "deepseek2",
     "deepseek2-lite",

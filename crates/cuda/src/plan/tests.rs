@@ -80,6 +80,7 @@ const W64: (&str, usize) = ("gemm_wgmma.cu", 64);
 const W128: (&str, usize) = ("gemm_wgmma.cu", 128);
 const F8: (&str, usize) = ("gemm_f32_few", 8);
 const F32: (&str, usize) = ("gemm_f32", 32);
+const F64: (&str, usize) = ("gemm_f32_large", 64);
 
 /// Formats, cards, the precision, and the kernel with its rows of a block for each of [`ROWS`].
 type Case<'a> = (&'a [Format], &'a [[u32; 3]], Precision, [(&'static str, usize); 12]);
@@ -101,7 +102,7 @@ fn the_kernel_by_format_rows_and_card() {
         (narrow, &mma, Precision::Fast, [V1, V4, V4, V4, M32, M32, M32, M32, M64, M64, M64, M64]),
         (narrow, &[H100], Precision::Fast, [V1, V4, V4, V4, M32, M32, M32, M32, W128, W128, W128, W128]),
         (half, &CARDS, Precision::Fast, [V1, V4, V4, V4, V4, V4, V4, V4, V4, V4, V4, V4]),
-        (single, &CARDS, Precision::Exact, [V1, V4, V4, V4, F8, F8, F8, F8, F8, F32, F32, F32]),
+        (single, &CARDS, Precision::Exact, [V1, V4, V4, V4, F8, F8, F8, F8, F8, F64, F64, F64]),
         (&quantised, &CARDS, Precision::Exact, [V1, V4, V4, V4, V4, V4, V4, V4, V4, V4, V4, V4]),
     ];
     for (formats, cards, precision, expected) in cases {
@@ -114,6 +115,16 @@ fn the_kernel_by_format_rows_and_card() {
 }
 
 /// 128 experts of 768 × 2,048 in Q4_K, 8 for each token. The columns are tokens: 1, 4, 8, 16, 32, 64, 96, 256, 768, 1,024.
+/// A router of 128 experts takes large tiles where each multiprocessor has one; one of 32 experts never does.
+#[test]
+fn large_tiles_of_routers_fill_the_card() {
+    let card = card(H100, Choice::Fastest);
+    let rows = [96, 4223, 4224, 8192];
+    let router = |experts| rows.map(|rows| kernel(&card, &dense(Format::F32, Precision::Exact, rows, [experts, 2048])));
+    assert_eq!(router(128), [F32, F32, F64, F64]);
+    assert_eq!(router(32), [F32; 4]);
+}
+
 #[test]
 fn the_kernel_of_experts_by_tokens_and_card() {
     const TOKENS: [usize; 10] = [1, 4, 8, 16, 32, 64, 96, 256, 768, 1024];
