@@ -126,9 +126,13 @@ def test_threads_share_an_engine(llm):
     assert found == [expected] * 12
 
 
+#: A shell starts what it runs in the background without Ctrl-C, and its children inherit that.
+WITH_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def run(program, **options):
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, "-c", WITH_CTRL_C + textwrap.dedent(program)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
