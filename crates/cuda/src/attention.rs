@@ -134,7 +134,7 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let spec = cache.spec();
     let blocks = cache.blocks();
     let on_tensor_cores =
-        form::decode(device.gpu().properties(), spec, DecodeOptions { all: true, units: 1 }).is_some();
+        form::decode(device.gpu().properties(), spec, DecodeOptions { all: true, units: 1, split: false }).is_some();
     let values_as_they_are = norms.is_none_or(|norms| norms.values.is_none());
     let by_row = norms.is_some_and(|norms| by_row(norms, options.heads, spec));
     let served = values_as_they_are && (by_row || qkv_write::serves(options.heads, *norms, spec));
@@ -234,6 +234,7 @@ impl<'a> Launches<'a> {
         let options = DecodeOptions {
             all: all_options || neighbours,
             units: if neighbours { 1 } else { sizes.tokens.saturating_mul(heads) },
+            split: sizes.context_columns as usize > WHOLE_BLOCKS,
         };
         let decode = form::decode(properties, spec, options);
         let neighbours = neighbours && decode.is_some();

@@ -130,6 +130,9 @@ pub(super) struct DecodeOptions {
     /// Units that the device could take side by side. If they are many, thread blocks have fewer warps, and more of them are
     /// on a multiprocessor.
     pub(super) units: u32,
+    /// Contexts are cut into splits. Every block then has a workspace for them, which four on each multiprocessor would
+    /// make larger than the memory plan's reserve expects.
+    pub(super) split: bool,
 }
 
 /// The form of `attention_decode` for a cache, if it can serve it.
@@ -143,7 +146,8 @@ pub(super) fn decode(device: &Properties, spec: KvSpec, options: DecodeOptions) 
     let mut form = AttentionVariant::new(keys, values, DECODE_PARTS as usize * values / 4 * 33 * size_of::<f32>())?;
     let fits = |blocks: u32| blocks * (form.shared + DECODE_STATIC) <= device.shared_bytes;
     let filled = |blocks: u32| options.units > blocks * device.multiprocessors;
-    form.blocks = [4, 2].into_iter().find(|&blocks| fits(blocks) && filled(blocks)).unwrap_or(1);
+    let most = if options.split { 2 } else { 4 };
+    form.blocks = [4, 2].into_iter().find(|&blocks| blocks <= most && fits(blocks) && filled(blocks)).unwrap_or(1);
     form.defines.push(("WARPS", (DECODE_PARTS / form.blocks).to_string()));
     form.defines.push(("ALL_OPTIONS", usize::from(options.all).to_string()));
     Some(form)
@@ -268,11 +272,12 @@ pub(in super::super) fn units() -> Vec<Unit> {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16, values_in_keys: false };
         // Units for one, two and four thread blocks on the only multiprocessor.
         for units_of in [1, 3, 5] {
-            let forms = [false, true].map(|all| decode(&hopper, spec, DecodeOptions { all, units: units_of }));
+            let forms =
+                [false, true].map(|all| decode(&hopper, spec, DecodeOptions { all, units: units_of, split: false }));
             let defines = forms.into_iter().flatten().map(|form| form.defines);
             units.extend(defines.map(|defines| Unit { file: "attention_decode.cu", defines }));
         }
-        let neighbours = decode(&any, spec, DecodeOptions { all: true, units: 1 });
+        let neighbours = decode(&any, spec, DecodeOptions { all: true, units: 1, split: false });
         units.extend(neighbours.map(|form| Unit { file: "attention_neighbours.cu", defines: form.defines }));
         let tiles = |precision| [&any, &small].map(|device| tile(device, spec, precision));
         units.extend(tiles(Precision::Exact).into_iter().flatten().map(|kernel| kernel.unit(false)));
@@ -300,6 +305,18 @@ pub(in super::super) fn units() -> Vec<Unit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The workspace of splits stays within 64 MB, as `plan.rs` of the model crate counts it.
+    #[test]
+    fn blocks_of_splits_are_at_most_two() {
+        let spec = KvSpec { heads: 1, key_width: 128, value_width: 128, format: KvFormat::F16, values_in_keys: false };
+        let hopper = Properties { multiprocessors: 132, ..device(90, 227 << 10) };
+        let blocks = |units, split| decode(&hopper, spec, DecodeOptions { all: false, units, split }).unwrap().blocks;
+        assert_eq!([128, 265, 529].map(|units| blocks(units, false)), [1, 2, 4]);
+        assert_eq!([128, 265, 529].map(|units| blocks(units, true)), [1, 2, 2]);
+        let rows = blocks(529, true) * hopper.multiprocessors * DECODE_PARTS;
+        assert!(rows as usize * MAX_SPLITS * (128 * size_of::<f32>() + size_of::<[f32; 2]>()) <= 64 << 20);
+    }
 
     /// Results of splits take the place of keys: where one stage of them is too small, `attention_split` serves the cache.
     #[test]
