@@ -85,7 +85,7 @@ const READ: &str = "gptq, awq, auto-round, compressed-tensors, fp8, fbgemm_fp8, 
 
 /// What changes the results of quantised matrices and is not read: adapters and rotations of GPTQModel, and rotations of
 /// AutoRound, whose inputs are rotated when the model runs.
-const BESIDE: [&str; 4] = ["adapter", "rotation", "rotation_config", "spinquant_config"];
+const ADAPTERS_AND_ROTATIONS: [&str; 4] = ["adapter", "rotation", "rotation_config", "spinquant_config"];
 
 /// The formats of compressed-tensors that are read.
 const FORMATS: &[&str] = &[
@@ -198,7 +198,7 @@ impl Packed {
             Value::Object(fields) => fields.is_empty(),
             _ => false,
         };
-        for key in BESIDE {
+        for key in ADAPTERS_AND_ROTATIONS {
             if let Some(value) = settings.value(key).filter(|value| !is_empty(value)) {
                 return Err(settings.wrong(key, value, format!("none: it is not read; take a model without {key}")));
             }

@@ -122,7 +122,7 @@ fn latent_long_runs(device: &Properties, spec: KvSpec, precision: Precision) -> 
     latent(device, spec, "attention_latent.cu", &LATENT_LONG_RUNS, precision)
 }
 
-/// What `attention_decode` is compiled for beside the widths of a cache.
+/// What `attention_decode` is compiled for, in addition to the widths of a cache.
 #[derive(Clone, Copy)]
 pub(super) struct DecodeOptions {
     /// Soft caps, chunks, temperatures, and norms of whole rows.

@@ -72,7 +72,7 @@ KERNEL_BOUNDED(gemm_f32_few, FEW_THREADS, 2)
 template <u32 ROWS_, u32 OUTPUTS_, u32 STEP_, u32 LANE_ROWS_>
 struct Tile {
     static constexpr u32 ROWS = ROWS_, OUTPUTS = OUTPUTS_, STEP = STEP_, LANE_ROWS = LANE_ROWS_;
-    // Lanes beside each other have neighbouring outputs, so that eight of them read eight rows of the weight.
+    // Neighbouring lanes have neighbouring outputs, so that eight of them read eight rows of the weight.
     static constexpr u32 ACROSS = 16, LANE_OUTPUTS = OUTPUTS / ACROSS;
     // From a row in shared memory to the next: four more keep quarters of a warp on different banks.
     static constexpr u32 STRIDE = STEP + 4;
