@@ -224,6 +224,50 @@ fn check_tower(name: &str, architecture: u32) {
     assert!(missing.is_empty() && launched.len() > 5, "{name}, sm_{architecture}: not ready: {missing:?}");
 }
 
+/// Decode steps of many sequences, whose contexts are short or reach beyond what attention takes at once.
+#[test]
+fn of_short_and_long_contexts() {
+    let properties = Properties {
+        id: DeviceId::Cuda(0),
+        name: "idle".to_owned(),
+        architecture: 90,
+        multiprocessors: 132,
+        shared_bytes: 227 << 10,
+        memory: 80 << 30,
+    };
+    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
+    let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/model/gristmill-stories.gguf");
+    let model = Model::with_backend(GgufFile::open(stories).unwrap(), backend, LoadOptions::default()).unwrap();
+    let model = Arc::new(model);
+    let limits = Limits { sequences: 300, batch_tokens: 300, output_rows: None, ..Limits::default() };
+    model.make_ready(&limits, |_| ()).unwrap();
+    let mut runner = Runner::new(model, limits).unwrap();
+    let ids: Vec<_> = (0..300).map(|_| runner.open_sequence().unwrap()).collect();
+    let count = |launched: &BTreeSet<Unit>| launched.iter().filter(|unit| unit.file == "attention_decode.cu").count();
+    let mut forms = Vec::new();
+    for long in [0, 250, 250] {
+        let mut batch = Batch::new();
+        if long > 0 {
+            batch.push(ids[0], &vec![1; long], Outputs::Last);
+            runner.forward(&batch).unwrap().argmax().unwrap();
+            batch.clear();
+        }
+        for sequences in [100, 200, 300] {
+            batch.clear();
+            for &id in &ids[..sequences] {
+                batch.push(id, &[1], Outputs::Last);
+            }
+            runner.forward(&batch).unwrap().argmax().unwrap();
+        }
+        forms.push(count(&gpu.launched.lock().unwrap()));
+    }
+    assert_eq!(forms[0], 3, "one, two and four blocks on a multiprocessor");
+    let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
+    let missing: Vec<String> = launched.difference(&prepared).map(Unit::to_string).collect();
+    assert!(missing.is_empty(), "not ready: {missing:?}");
+}
+
 /// What `gristmill doctor` runs by default: the kernels are those that a dry run of the cases collects, and so few that
 /// they are compiled within a minute on 16 cores, where a kernel takes 1.3 s of one.
 #[test]

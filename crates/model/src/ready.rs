@@ -45,6 +45,13 @@ impl Model {
         let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
         let mut scratch = Scratch::new(backend, &self.program.slots, self.precision, [most, rows, 0])?;
         let bucket = |n| backend.batch_bucket(n);
+        let contexts = state.context_kinds(backend);
+        // The runs and the context of steps of a size. Only the form of attention depends on the context, and it changes where
+        // the number of tokens has doubled: a power of two is on either side.
+        let kinds = |tokens: usize, runs: &[BatchRuns]| -> Vec<(BatchRuns, usize)> {
+            let first = if tokens.is_power_of_two() || tokens == most { 0 } else { contexts.len() - 1 };
+            contexts[first..].iter().flat_map(|&context| runs.iter().map(move |&runs| (runs, context))).collect()
+        };
         // Only the output matrix depends on the number of rows, so all numbers of rows are combined with the largest
         // number of tokens.
         let by_tokens = sizes(most, bucket).map(|tokens| (tokens, rows.min(tokens)));
@@ -52,16 +59,18 @@ impl Model {
             // Hidden states come on the way to logits.
             let outputs = PassOutputs::Logits { rows };
             // A decode step has other kernels than a step of as many tokens with a part of a prompt.
-            let decode = (tokens <= bucket(limits.sequences)).then_some(BatchRuns::Single);
-            for runs in [BatchRuns::Any].into_iter().chain(decode) {
-                state.suppose(runs);
+            let is_decode = tokens <= bucket(limits.sequences);
+            for (runs, context) in kinds(tokens, &ALL_RUNS[..1 + usize::from(is_decode)]) {
+                state.suppose(runs, context);
                 forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             }
         }
         if !self.program.heads.is_empty() {
-            state.suppose(BatchRuns::Single);
             for tokens in sizes(limits.sequences.min(rows).min(most), bucket) {
-                predict(backend, self, &self.program.heads, &rotaries, &mut state, &scratch, tokens)?;
+                for (runs, context) in kinds(tokens, &[BatchRuns::Single]) {
+                    state.suppose(runs, context);
+                    predict(backend, self, &self.program.heads, &rotaries, &mut state, &scratch, tokens)?;
+                }
             }
         }
         if let Some(tower) = self.tower() {
@@ -78,11 +87,11 @@ impl Model {
                 let last = backend.alloc::<u32>(most, "the ends of images")?;
                 scratch.ends = Some(ImageEnds { last, is_on: true });
             }
-            for tokens in [most, bucket(1)] {
+            for tokens in sizes(most, bucket).filter(|&tokens| tokens.is_power_of_two() || tokens == most) {
                 let levels = tower.spec().levels();
                 scratch.pictures = vec![PictureRows { rows: row.clone(), first: 0, at: 0, tokens: 1, levels }];
-                for runs in [BatchRuns::Any, BatchRuns::Single] {
-                    state.suppose(runs);
+                for (runs, context) in kinds(tokens, &ALL_RUNS) {
+                    state.suppose(runs, context);
                     let outputs = PassOutputs::Logits { rows: 1 };
                     forward(backend, self, &rotaries, &mut state, &scratch, tokens, outputs, &mut |_, _| Ok(()))?;
                 }
@@ -103,6 +112,9 @@ fn sizes(most: usize, bucket: impl Fn(usize) -> usize) -> impl Iterator<Item = u
     let more = std::iter::successors(Some(256 + TILE), |n| n.checked_add((n / 128).max(TILE).next_multiple_of(TILE)));
     padded.chain(more).take_while(move |&n| n < most).chain([most])
 }
+
+/// The runs of prompts, and of decode steps.
+const ALL_RUNS: [BatchRuns; 2] = [BatchRuns::Any, BatchRuns::Single];
 
 /// Rows of the smallest tile of products for many rows.
 const TILE: usize = 16;

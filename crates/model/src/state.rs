@@ -462,9 +462,17 @@ impl State {
         Ok(step)
     }
 
-    /// Guarantees runs of the next batch that is not placed: for a pass that only notes launches.
-    pub(crate) fn suppose(&mut self, runs: BatchRuns) {
-        self.groups.iter_mut().for_each(|group| group.suppose(runs));
+    /// Guarantees runs of the next batch that is not placed, and the columns of block tables that its tokens reach: for a
+    /// pass that only notes launches.
+    pub(crate) fn suppose(&mut self, runs: BatchRuns, context_columns: usize) {
+        self.groups.iter_mut().for_each(|group| group.suppose(PlacementKind { runs, context_columns }));
+    }
+
+    /// The kinds of context that a device tells apart, by their columns of block tables.
+    pub(crate) fn context_kinds(&self, backend: &Backend) -> Vec<usize> {
+        let mut kinds = [1, blocks_for(self.context)].map(|columns| backend.context_bucket(columns)).to_vec();
+        kinds.dedup();
+        kinds
     }
 }
 

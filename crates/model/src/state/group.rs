@@ -78,6 +78,11 @@ impl Placed {
         Ok(Self { placement, uploaded: Default::default(), table: UploadedTable::new(sequences) })
     }
 
+    fn suppose(&mut self, step: PlacementKind) {
+        self.placement.runs = step.runs;
+        self.placement.context_columns = step.context_columns;
+    }
+
     fn bring(
         &mut self,
         backend: &Backend,
@@ -86,8 +91,7 @@ impl Placed {
         held: &[HeldBlocks],
         step: PlacementKind,
     ) -> Result<()> {
-        self.placement.runs = step.runs;
-        self.placement.context_columns = step.context_columns;
+        self.suppose(step);
         let Self { placement, uploaded: [of_slots, of_positions], table } = self;
         of_slots.bring(backend, slots, &mut placement.slots)?;
         of_positions.bring(backend, positions, &mut placement.positions)?;
@@ -273,8 +277,8 @@ impl Group {
     }
 
     /// See [`State::suppose`](super::State::suppose).
-    pub(super) fn suppose(&mut self, runs: BatchRuns) {
-        [Some(&mut self.placed), self.heads.as_mut()].into_iter().flatten().for_each(|it| it.placement.runs = runs);
+    pub(super) fn suppose(&mut self, step: PlacementKind) {
+        [Some(&mut self.placed), self.heads.as_mut()].into_iter().flatten().for_each(|it| it.suppose(step));
     }
 
     /// Uploads slots and positions of a batch, and the block table. `head_slots` are the slots for prediction heads.

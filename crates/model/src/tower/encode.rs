@@ -314,7 +314,11 @@ pub(crate) fn walk(tower: &Tower, backend: &Backend, most: usize, sizes: impl It
     let mut memory = Memory::new(tower, backend, most)?;
     let (all, of_token) = (tower.info.program.parts().count(), tower.info.spec.merge.pow(2));
     for patches in sizes {
-        memory.run(tower, backend, 0..all, [patches, patches / of_token])?;
+        // One tile, and many small ones.
+        for of_tile in [patches, of_token] {
+            memory.states.suppose(of_tile);
+            memory.run(tower, backend, 0..all, [patches, patches / of_token])?;
+        }
     }
     Ok(())
 }

@@ -53,6 +53,14 @@ impl TileStates {
         Ok(Self { cache: backend.alloc_kv(spec.cache(), blocks)?, own: placement()?, whole: placement()? })
     }
 
+    /// The largest tile of the next pass, which is not placed, has this number of patches: for a pass that only notes launches.
+    pub(super) fn suppose(&mut self, patches: usize) {
+        for placement in [&mut self.own, &mut self.whole] {
+            placement.table_cols = patches.div_ceil(KV_BLOCK);
+            placement.context_columns = placement.table_cols;
+        }
+    }
+
     /// Places tiles of these numbers of patches, one after another.
     pub(super) fn place(&mut self, backend: &Backend, tiles: &[usize]) -> Result<()> {
         let blocks = |patches: usize| patches.div_ceil(KV_BLOCK);
