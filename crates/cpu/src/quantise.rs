@@ -105,22 +105,17 @@ fn round_bf16(x: f32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::hash::{BuildHasher, RandomState};
+    use gristmill_suite::testing::seed_of_test;
+    use std::hash::BuildHasher;
 
     /// Any bits.
     fn random(seed: u64, i: usize) -> f32 {
         f32::from_bits(std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one((seed, i)) as u32)
     }
 
-    fn fresh() -> u64 {
-        let seed = RandomState::new().hash_one(0);
-        println!("seed {seed}");
-        seed
-    }
-
     #[test]
     fn bfloat16_is_rounded_to_nearest() {
-        let seed = fresh();
+        let seed = seed_of_test();
         let special = [0.0, -0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, 1e-45];
         // Ties, and numbers next to them.
         let near = |i: usize| f32::from_bits((random(seed, i).to_bits() & 0xffff_0000) + 0x7fff + (i as u32 % 3));
@@ -131,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_block_is_scaled_by_its_largest_value() {
-        let seed = fresh();
+        let seed = seed_of_test();
         for i in 0..10_000 {
             // Sizes from denormal to huge, beside others of any size up to that.
             let mut x: [f32; 32] = std::array::from_fn(|k| random(seed, 33 * i + k));

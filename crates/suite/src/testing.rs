@@ -4,6 +4,7 @@ use crate::ops;
 use crate::outcome;
 use crate::rng::Rng;
 use crate::suite::{Suite, Worst};
+use std::cell::Cell;
 use std::fmt::Arguments;
 use std::io::Write;
 use std::sync::LazyLock;
@@ -25,6 +26,20 @@ pub fn seed() -> u64 {
         Err(_) => Rng::fresh_seed(),
     });
     *RUN
+}
+
+/// A seed that a test draws its numbers from; it is printed, and another at each call. It is decided by [`seed`] and by the
+/// name of the test.
+///
+/// # Panics
+/// As [`seed`].
+pub fn seed_of_test() -> u64 {
+    thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
+    let call = CALLS.replace(CALLS.get() + 1);
+    let thread = std::thread::current();
+    let drawn = Rng::of_part(seed().wrapping_add(call), thread.name().unwrap_or_default()).bits();
+    println!("seed {drawn}, of {SEED}={}", seed());
+    drawn
 }
 
 /// Runs a part of the suite on a backend; prints its largest errors, and that it ran.

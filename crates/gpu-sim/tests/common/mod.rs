@@ -1,10 +1,11 @@
 //! Common parts of the tests: a source is compiled with `ptx.cuh` before it, and launched on slices.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 pub mod metal;
 pub mod planted;
 
 use gpu_sim::{Access, Arg, Error, Launch, Mode, Order, Program, Source};
+pub use gristmill_suite::testing::seed_of_test as seed;
 use std::path::Path;
 
 /// The thread orders that every clean kernel must bear.
@@ -135,12 +136,4 @@ impl Random {
     pub fn float(&mut self) -> f32 {
         (self.next() % 2_000_001) as f32 / 1e6 - 1.0
     }
-}
-
-/// A seed that differs between runs.
-pub fn seed() -> u64 {
-    let seed =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
-    println!("seed {seed}");
-    seed
 }

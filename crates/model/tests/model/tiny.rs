@@ -1,10 +1,8 @@
 //! Tiny random models in memory, whose keys and tensors a test can change before they are written.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
-
 use gristmill_files::gguf::{GgufFile, GgufWriter, Value};
 use gristmill_kernels::format::Format;
+use gristmill_suite::testing::seed_of_test;
 
 pub(crate) const VOCAB: u64 = 61;
 
@@ -12,13 +10,9 @@ pub(crate) const VOCAB: u64 = 61;
 pub(crate) struct Random(pub u64);
 
 impl Random {
-    /// A fresh seed; print it, so that a failure can be repeated.
+    /// The numbers of a test in this run.
     pub(crate) fn fresh() -> Random {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
-        let seed = time.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed) << 40);
-        println!("seed {seed}");
-        Random(seed)
+        Random(seed_of_test())
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -6,7 +6,7 @@ mod random;
 mod suite;
 mod validate;
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -41,9 +41,7 @@ pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn fresh() -> Random {
-        let seed = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
-        println!("seed {seed}");
-        Random(seed)
+        Random(gristmill_suite::testing::seed_of_test())
     }
 
     pub(super) fn below(&mut self, end: usize) -> usize {

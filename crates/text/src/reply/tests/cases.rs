@@ -2,8 +2,6 @@
 
 use crate::template::Tool;
 use serde_json::Value as Json;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -208,8 +206,7 @@ pub(super) fn few() -> ProptestConfig {
 
 /// Many cases of a fresh seed, which is printed.
 pub(super) fn many() -> ProptestConfig {
-    let seed = RandomState::new().hash_one(0);
-    println!("seed {seed}");
+    let seed = gristmill_suite::testing::seed_of_test();
     ProptestConfig { cases: 3000, rng_seed: RngSeed::Fixed(seed), ..few() }
 }
 
