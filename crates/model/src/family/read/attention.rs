@@ -2,7 +2,7 @@
 
 use gristmill_kernels::ops::{GateKind, RopeStyle, Temperature, Window};
 
-use super::{KeyReader, MAX_WIDTH};
+use super::keys::{KeyReader, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
 use crate::spec::{AttentionSpec, GateRows, OutputGate, RopeAxes, RopeScaling, RopeSpec};

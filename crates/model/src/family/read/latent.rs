@@ -3,7 +3,7 @@
 use gristmill_kernels::ops::RopeStyle;
 
 use super::attention::Sections;
-use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
+use super::keys::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
 use crate::error::Result;
 use crate::spec::{LatentSpec, RopeScaling, RopeSpec};
 
@@ -28,7 +28,7 @@ impl KeyReader<'_> {
 
     /// Latent attention; `layer` is the first layer that has it.
     fn latent_of(&self, layer: usize) -> Result<LatentSpec> {
-        let heads = self.count_within("attention.head_count", MAX_EXPERTS, || super::supported(MAX_EXPERTS))?;
+        let heads = self.count_within("attention.head_count", MAX_EXPERTS, || supported(MAX_EXPERTS))?;
         let latent = self.count("attention.kv_lora_rank", MAX_WIDTH)?;
         // Files with `attn_kv_b` can store head widths under the keys of other families.
         let width = |own: &'static str, other: &'static str| -> Result<(&'static str, usize)> {

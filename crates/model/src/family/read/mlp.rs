@@ -5,7 +5,7 @@ use std::iter::repeat;
 use gristmill_files::gguf::Value;
 use gristmill_kernels::ops::{Activation, Gating, GroupWorth, Routing};
 
-use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
+use super::keys::{KeyReader, MAX_EXPERTS, MAX_WIDTH};
 use crate::error::{Error, Result};
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, MoeSpec, SharedExpert};
 

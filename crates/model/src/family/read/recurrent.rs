@@ -4,7 +4,7 @@ use gristmill_kernels::ops::{
     CONV_TAPS, DELTA_WIDTHS, DecayKind, DeltaHeads, HeadMap, SCAN_STATES, SCAN_VALUES, ScanHeads,
 };
 
-use super::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
+use super::keys::{KeyReader, MAX_EXPERTS, MAX_WIDTH, supported};
 use crate::error::{Error, Result};
 use crate::spec::{ChannelGates, DeltaProjections, DeltaSpec, ScanSpec};
 

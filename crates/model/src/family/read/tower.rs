@@ -2,7 +2,8 @@
 
 use gristmill_kernels::ops::GateKind;
 
-use super::{KeyReader, MAX_WIDTH, Source};
+use super::keys::{KeyReader, MAX_WIDTH};
+use super::source::Source;
 use crate::error::{Error, Result};
 use crate::spec::NormKind;
 use crate::tower::spec::{Positions, TABLE, TowerSpec};
