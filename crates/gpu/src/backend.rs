@@ -1,8 +1,8 @@
 //! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
 
+use crate::common::on_device::OnDevice;
 use crate::common::{
-    activations, add_norm, argmax, elementwise, embed, group, kv, latent_write, multiply_act, norm, norm_act,
-    qkv_write, recurrent, rope, route, sample, scan,
+    activations, add_norm, elementwise, group, kv, latent_write, multiply_act, norm_act, qkv_write, route,
 };
 use crate::device::Device;
 use crate::device_api::{Gpu, Region};
@@ -10,7 +10,6 @@ use crate::layout::GpuWeight;
 use crate::storage::{ActOutput, GpuAct};
 use crate::vendor::Vendor;
 use crate::{attention, experts, layout, matmul, precompile};
-use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, ActReader, Precision, Representations};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
@@ -19,6 +18,7 @@ use gristmill_kernels::ops::*;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
+use gristmill_kernels::{Backend, with_operations};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -90,16 +90,83 @@ fn region<'a>(op: &'static str, memory: &'a dyn DeviceMemory) -> Result<&'a Regi
     any.downcast_ref().ok_or(Error::ForeignLayout { op, what: "a buffer" })
 }
 
-/// Operations that a function of [`crate::common`] runs on the device, one line for each.
-macro_rules! kernels {
-    ($($kernel:ident($Kernel:ident) => $run:path,)*) => {
-        $(fn $kernel(&self, call: Checked<$Kernel>) -> Result<()> {
-            $run(self.gpu(), call.into_inner())
+/// An operation, with what its vendor does.
+trait OnVendor<V>: Sized {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()>;
+}
+
+impl<V: Vendor, O: OnDevice> OnVendor<V> for O {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        call.into_inner().run(vendor.device())
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for PrepareActivations<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        let PrepareActivations { x, act } = call.into_inner();
+        activations::prepare_activations(vendor.device(), x, ActOutput::new(PrepareActivations::NAME, act)?)
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for Matmul<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        matmul::matmul(vendor, call.into_inner())
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for GateUp<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        matmul::gate_up(vendor, call.into_inner(), None)
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for Route<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        route::route(vendor.device(), &call.into_inner())
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for GroupByExpert<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        let (ids, lists) = call.into_lists();
+        *lists.tile_rows = vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols(), false);
+        group::group_by_expert(vendor.device(), ids, &lists)
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for MoeMatmul<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        matmul::moe_matmul(vendor, call.into_inner())
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for MoeGateUp<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        matmul::moe_gate_up(vendor, call.into_inner(), None)
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for MoeCombine<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        elementwise::moe_combine(vendor.device(), call.into_inner(), false)
+    }
+}
+
+impl<V: Vendor> OnVendor<V> for Attention<'_> {
+    fn run(call: Checked<Self>, vendor: &V) -> Result<()> {
+        attention::attention(vendor, call.into_inner(), None)
+    }
+}
+
+macro_rules! operations {
+    ($($kernel:ident($Operation:ident),)*) => {
+        $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
+            OnVendor::run(call, &self.vendor)
         })*
     };
 }
 
-/// The same for compositions.
+/// Compositions that a function of [`crate::common`] runs on the device, one line for each.
 macro_rules! compositions {
     ($($composition:ident($Composition:ident) => $run:path,)*) => {
         $(fn $composition(&self, call: &mut Checked<$Composition>) -> Result<Fused> {
@@ -211,29 +278,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         Ok(Prepared { storage: Storage::new(GpuWeight(parts)), owned_bytes })
     }
 
-    kernels! {
-        embed(Embed) => embed::embed,
-        rms_norm(RmsNorm) => norm::rms_norm,
-        layer_norm(LayerNorm) => norm::layer_norm,
-        qk_norm(QkNorm) => norm::qk_norm,
-        rope(Rope) => rope::rope,
-        copy_rows(CopyRows) => elementwise::copy_rows,
-        gather_columns(GatherColumns) => elementwise::gather_columns,
-        add(Add) => elementwise::add,
-        add_gated(AddGated) => elementwise::add_gated,
-        scale(Scale) => elementwise::scale,
-        soft_cap(SoftCap) => elementwise::soft_cap,
-        clamp(Clamp) => elementwise::clamp,
-        argmax(Argmax) => argmax::argmax,
-        sample(Sample) => sample::sample,
-        kv_write(KvWrite) => kv::kv_write,
-        kv_copy(KvCopy) => kv::kv_copy,
-        causal_conv(CausalConv) => recurrent::causal_conv,
-        delta_rule(DeltaRule) => recurrent::delta_rule,
-        selective_scan(SelectiveScan) => scan::selective_scan,
-        gated_norm(GatedNorm) => norm::gated_norm,
-        multiply(Multiply) => elementwise::multiply,
-    }
+    with_operations!(operations);
 
     compositions! {
         add_norm(AddNorm) => add_norm::add_norm,
@@ -243,45 +288,6 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         multiply_act(MultiplyAct) => multiply_act::multiply_act,
         qkv_write(QkvWrite) => qkv_write::qkv_write,
         latent_write(LatentWrite) => latent_write::latent_write,
-    }
-
-    fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
-        let PrepareActivations { x, act } = call.into_inner();
-        activations::prepare_activations(self.gpu(), x, ActOutput::new(PrepareActivations::NAME, act)?)
-    }
-
-    fn matmul(&self, call: Checked<Matmul>) -> Result<()> {
-        matmul::matmul(&self.vendor, call.into_inner())
-    }
-
-    fn gate_up(&self, call: Checked<GateUp>) -> Result<()> {
-        matmul::gate_up(&self.vendor, call.into_inner(), None)
-    }
-
-    fn route(&self, call: Checked<Route>) -> Result<()> {
-        route::route(self.gpu(), &call.into_inner())
-    }
-
-    fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
-        let (ids, lists) = call.into_lists();
-        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols(), false);
-        group::group_by_expert(self.gpu(), ids, &lists)
-    }
-
-    fn moe_matmul(&self, call: Checked<MoeMatmul>) -> Result<()> {
-        matmul::moe_matmul(&self.vendor, call.into_inner())
-    }
-
-    fn moe_gate_up(&self, call: Checked<MoeGateUp>) -> Result<()> {
-        matmul::moe_gate_up(&self.vendor, call.into_inner(), None)
-    }
-
-    fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
-        elementwise::moe_combine(self.gpu(), call.into_inner(), false)
-    }
-
-    fn attention(&self, call: Checked<Attention>) -> Result<()> {
-        attention::attention(&self.vendor, call.into_inner(), None)
     }
 
     fn norm_matmul(&self, call: &mut Checked<NormMatmul>) -> Result<Fused> {

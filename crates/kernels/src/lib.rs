@@ -46,6 +46,7 @@ pub mod format;
 pub mod groups;
 pub mod kv;
 pub mod offload;
+#[macro_use]
 pub mod ops;
 pub mod random;
 pub mod reference;

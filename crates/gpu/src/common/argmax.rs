@@ -22,6 +22,8 @@ shared_struct! {
     }
 }
 
+on_device! { argmax(Argmax) }
+
 pub(crate) fn argmax(device: &Device, call: Argmax) -> Result<()> {
     let Argmax { x, out } = call;
     if x.rows() == 0 {

@@ -65,6 +65,10 @@ fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) 
     device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [rows, columns, 1], BLOCK, args))
 }
 
+on_device! {
+    copy_rows(CopyRows), gather_columns(GatherColumns), add(Add), add_gated(AddGated), scale(Scale), soft_cap(SoftCap), clamp(Clamp), multiply(Multiply)
+}
+
 pub(crate) fn copy_rows(device: &Device, call: CopyRows) -> Result<()> {
     let CopyRows { x, out } = call;
     let params = ElementsParams::of_two(&x, &out);

@@ -21,6 +21,8 @@ shared_struct! {
     }
 }
 
+on_device! { embed(Embed) }
+
 pub(crate) fn embed(device: &Device, call: Embed) -> Result<()> {
     let (Embed { table, rows, scale, out }, op) = (call, Embed::NAME);
     let table = single(op, table)?;

@@ -110,6 +110,8 @@ impl WriteParams {
     }
 }
 
+on_device! { kv_write(KvWrite), kv_copy(KvCopy) }
+
 /// [`KvWrite`].
 pub fn kv_write(device: &Device, call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;

@@ -1,6 +1,9 @@
 //! The operations that all GPUs share, host side: shapes to launches. One file for each family. The sources in
 //! `kernels/` declare the parameter structs too.
 
+#[macro_use]
+pub(crate) mod on_device;
+
 pub mod activations;
 pub(crate) mod add_norm;
 pub(crate) mod argmax;

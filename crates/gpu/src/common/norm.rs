@@ -72,6 +72,8 @@ fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &
     device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [blocks, 1, 1], block, args))
 }
 
+on_device! { rms_norm(RmsNorm), layer_norm(LayerNorm), qk_norm(QkNorm), gated_norm(GatedNorm) }
+
 pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = call;
     let aligned = aligned(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);

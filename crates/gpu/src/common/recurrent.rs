@@ -49,6 +49,8 @@ shared_struct! {
     }
 }
 
+on_device! { causal_conv(CausalConv), delta_rule(DeltaRule) }
+
 pub(crate) fn causal_conv(device: &Device, call: CausalConv) -> Result<()> {
     const OP: &str = CausalConv::NAME;
     let taps = call.taps();

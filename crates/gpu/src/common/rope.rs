@@ -29,6 +29,8 @@ const THREADS: usize = 256;
 /// blocks.
 const MANY_ROWS: usize = 256;
 
+on_device! { rope(Rope) }
+
 pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
     let Rope { x, head_width, first, positions, rotary } = call;
     let op = Rope::NAME;

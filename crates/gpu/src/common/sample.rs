@@ -196,6 +196,8 @@ fn workspace(device: &Device, parameters: &[Sampling], params: &SampleParams) ->
     Ok(scratch)
 }
 
+on_device! { sample(Sample) }
+
 pub(crate) fn sample(device: &Device, call: Sample) -> Result<()> {
     let Sample { logits, parameters, out } = call;
     let mut batches = parameters.chunks(BATCH).enumerate();

@@ -46,6 +46,8 @@ shared_struct! {
     }
 }
 
+on_device! { selective_scan(SelectiveScan) }
+
 pub(crate) fn selective_scan(device: &Device, call: SelectiveScan) -> Result<()> {
     const OP: &str = SelectiveScan::NAME;
     let defines = defines(call.heads.state, call.has_element_decays());

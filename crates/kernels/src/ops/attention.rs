@@ -36,6 +36,12 @@ pub struct AttentionOptions<'a> {
     pub precision: Precision,
 }
 
+constructor! {
+    AttentionOptions<'a>(heads: usize, scale: f32, precision: Precision)
+        optional(temperature: Temperature, window: Window, ends: &'a Buffer<u32>, sinks: &'a Buffer<f32>, softcap: f32)
+        default(first: usize = 0)
+}
+
 impl AttentionOptions<'_> {
     fn check(&self, op: &'static str, device: DeviceId, spec: KvSpec) -> Result<()> {
         let divides = self.heads > 0 && self.heads.is_multiple_of(spec.heads);
@@ -148,6 +154,10 @@ pub struct KvWrite<'a> {
     pub placement: &'a Placement,
 }
 
+constructor! {
+    KvWrite<'a>(cache: &'a mut KvCache, k: View<'a, f32>, placement: &'a Placement) optional(v: View<'a, f32>)
+}
+
 impl Check for KvWrite<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { cache, k, v, placement } = self;
@@ -181,6 +191,8 @@ pub struct KvCopy<'a> {
     pub blocks: &'a [(u32, u32)],
 }
 
+constructor! { KvCopy<'a>(cache: &'a mut KvCache, blocks: &'a [(u32, u32)]) }
+
 impl Check for KvCopy<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { cache, blocks } = self;
@@ -207,6 +219,13 @@ pub struct Attention<'a> {
     pub options: AttentionOptions<'a>,
     /// T × heads·Dv.
     pub out: ViewMut<'a, f32>,
+}
+
+constructor! {
+    Attention<'a>(
+        q: View<'a, f32>, cache: &'a KvCache, placement: &'a Placement, options: AttentionOptions<'a>,
+        out: ViewMut<'a, f32>
+    )
 }
 
 impl Attention<'_> {
@@ -263,6 +282,8 @@ pub struct AttentionAct<'a> {
     pub by_head: bool,
 }
 
+constructor! { AttentionAct<'a>(attention: Attention<'a>, act: &'a mut Act) default(by_head: bool = false) }
+
 impl AttentionAct<'_> {
     /// Rows of the activations for each token.
     pub(super) fn parts(&self) -> usize {
@@ -291,6 +312,12 @@ pub struct QkNorms<'a> {
     pub after_rotation: bool,
 }
 
+constructor! {
+    QkNorms<'a>(weights: [&'a Buffer<f32>; 2], eps: f32)
+        optional(values: &'a Buffer<f32>)
+        default(after_rotation: bool = false)
+}
+
 /// First columns of keys and of values in a row of concatenated queries, keys and values.
 pub fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
     let keys = elements("queries", &[heads, spec.key_width])?;
@@ -314,6 +341,13 @@ pub struct QkvWrite<'a> {
     pub cache: &'a mut KvCache,
     /// The block and slot of each token.
     pub placement: &'a Placement,
+}
+
+constructor! {
+    QkvWrite<'a>(
+        qkv: ViewMut<'a, f32>, heads: usize, rotary: &'a Rotary, cache: &'a mut KvCache, placement: &'a Placement
+    )
+        optional(norms: QkNorms<'a>)
 }
 
 impl Check for QkvWrite<'_> {
@@ -375,6 +409,14 @@ pub struct Attend<'a> {
     pub act: &'a mut Act,
 }
 
+constructor! {
+    Attend<'a>(
+        qkv: ViewMut<'a, f32>, rotary: &'a Rotary, cache: &'a mut KvCache, placement: &'a Placement,
+        options: AttentionOptions<'a>, out: ViewMut<'a, f32>, act: &'a mut Act
+    )
+        optional(norms: QkNorms<'a>)
+}
+
 impl Check for Attend<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { qkv, norms, rotary, cache, placement, options, out, act } = self;
@@ -411,6 +453,14 @@ pub struct LatentWrite<'a> {
     pub plain: &'a mut Act,
     /// Receives the last R columns of queries, T·heads × R.
     pub rotated: ViewMut<'a, f32>,
+}
+
+constructor! {
+    LatentWrite<'a>(
+        rows: ViewMut<'a, f32>, queries: ViewMut<'a, f32>, heads: usize, norm: &'a Buffer<f32>, eps: f32,
+        cache: &'a mut KvCache, placement: &'a Placement, plain: &'a mut Act, rotated: ViewMut<'a, f32>
+    )
+        optional(rotary: &'a Rotary)
 }
 
 impl LatentWrite<'_> {

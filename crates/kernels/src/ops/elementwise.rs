@@ -54,6 +54,11 @@ pub struct Rope<'a> {
     pub rotary: &'a Rotary,
 }
 
+constructor! {
+    Rope<'a>(x: ViewMut<'a, f32>, head_width: usize, positions: View<'a, u32>, rotary: &'a Rotary)
+        default(first: usize = 0)
+}
+
 impl Check for Rope<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { x, head_width, first, positions, rotary } = self;
@@ -75,6 +80,8 @@ pub struct CopyRows<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! { CopyRows<'a>(x: View<'a, f32>, out: ViewMut<'a, f32>) }
+
 impl Check for CopyRows<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         same_shape(Self::NAME, device, &self.x, &self.out)
@@ -92,6 +99,8 @@ pub struct GatherColumns<'a> {
     /// T × K.
     pub out: ViewMut<'a, f32>,
 }
+
+constructor! { GatherColumns<'a>(x: View<'a, f32>, order: View<'a, u32>, out: ViewMut<'a, f32>) }
 
 impl Check for GatherColumns<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -113,6 +122,8 @@ pub struct Add<'a> {
     pub y: ViewMut<'a, f32>,
 }
 
+constructor! { Add<'a>(x: View<'a, f32>, y: ViewMut<'a, f32>) default(scale: f32 = 1.0) }
+
 impl Check for Add<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         same_shape(Self::NAME, device, &self.x, &self.y)?;
@@ -131,6 +142,8 @@ pub struct AddGated<'a> {
     pub y: ViewMut<'a, f32>,
 }
 
+constructor! { AddGated<'a>(x: View<'a, f32>, gate: View<'a, f32>, y: ViewMut<'a, f32>) }
+
 impl Check for AddGated<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         same_shape(Self::NAME, device, &self.x, &self.y)?;
@@ -147,6 +160,8 @@ pub struct Scale<'a> {
     pub y: ViewMut<'a, f32>,
 }
 
+constructor! { Scale<'a>(factor: f32, y: ViewMut<'a, f32>) }
+
 impl Check for Scale<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         on_device(Self::NAME, device, &[self.y.device()])?;
@@ -162,6 +177,8 @@ pub struct SoftCap<'a> {
     /// T × K.
     pub y: ViewMut<'a, f32>,
 }
+
+constructor! { SoftCap<'a>(cap: f32, y: ViewMut<'a, f32>) }
 
 impl Check for SoftCap<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -181,6 +198,8 @@ pub struct Clamp<'a> {
     /// T × K.
     pub y: ViewMut<'a, f32>,
 }
+
+constructor! { Clamp<'a>(low: f32, high: f32, y: ViewMut<'a, f32>) }
 
 impl Check for Clamp<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {

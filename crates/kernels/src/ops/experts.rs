@@ -25,6 +25,12 @@ pub struct ExpertWeights<'a> {
     pub down_bias: Option<&'a Buffer<f32>>,
 }
 
+constructor! {
+    ExpertWeights<'a>(gate_up: &'a Weight, down: &'a Weight)
+        optional(gate_up_bias: [&'a Buffer<f32>; 2], down_bias: &'a Buffer<f32>)
+        default(activation: Activation = Activation::SwiGlu)
+}
+
 /// `out[p]` (T·k × N) = `W[id of pair p] · x + bias[id]`. For any number of tokens. Rows of padding pairs are zeroed.
 #[derive(Debug)]
 pub struct MoeMatmul<'a> {
@@ -40,6 +46,11 @@ pub struct MoeMatmul<'a> {
     pub bias: Option<&'a Buffer<f32>>,
     /// T·k × N.
     pub out: ViewMut<'a, f32>,
+}
+
+constructor! {
+    MoeMatmul<'a>(weight: &'a Weight, x: &'a Act, groups: &'a Groups, top_k: usize, out: ViewMut<'a, f32>)
+        optional(bias: &'a Buffer<f32>)
 }
 
 impl Check for MoeMatmul<'_> {
@@ -96,6 +107,12 @@ pub struct MoeGateUp<'a> {
     pub h: ViewMut<'a, f32>,
 }
 
+constructor! {
+    MoeGateUp<'a>(weight: &'a Weight, x: &'a Act, groups: &'a Groups, top_k: usize, h: ViewMut<'a, f32>)
+        optional(bias: [&'a Buffer<f32>; 2])
+        default(activation: Activation = Activation::SwiGlu)
+}
+
 impl<'a> MoeGateUp<'a> {
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> MoeGateUp<'_> {
@@ -123,6 +140,8 @@ pub struct MoeGateUpAct<'a> {
     pub act: &'a mut Act,
 }
 
+constructor! { MoeGateUpAct<'a>(gate_up: MoeGateUp<'a>, act: &'a mut Act) }
+
 impl Check for MoeGateUpAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         self.gate_up.check(device)?;
@@ -141,6 +160,11 @@ pub struct MoeCombine<'a> {
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
+}
+
+constructor! {
+    MoeCombine<'a>(out: View<'a, f32>, weights: View<'a, f32>, y: ViewMut<'a, f32>)
+        default(epilogue: Epilogue = Epilogue::Store)
 }
 
 impl Check for MoeCombine<'_> {
@@ -171,6 +195,8 @@ pub struct ExpertScratch<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! { ExpertScratch<'a>(groups: &'a mut Groups, h: ViewMut<'a, f32>, act: &'a mut Act, out: ViewMut<'a, f32>) }
+
 /// A mixture-of-experts layer from the router's logits: the weighted sum of each token's chosen experts.
 #[derive(Debug)]
 pub struct Experts<'a> {
@@ -186,6 +212,11 @@ pub struct Experts<'a> {
     pub epilogue: Epilogue,
     /// T × hidden.
     pub y: ViewMut<'a, f32>,
+}
+
+constructor! {
+    Experts<'a>(route: Route<'a>, weights: ExpertWeights<'a>, x: &'a Act, scratch: ExpertScratch<'a>, y: ViewMut<'a, f32>)
+        default(epilogue: Epilogue = Epilogue::Store)
 }
 
 impl Check for Experts<'_> {

@@ -88,6 +88,8 @@ pub struct Embed<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! { Embed<'a>(table: &'a Weight, rows: View<'a, u32>, out: ViewMut<'a, f32>) default(scale: f32 = 1.0) }
+
 impl Check for Embed<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { table, rows, out, .. } = self;
@@ -107,6 +109,8 @@ pub struct PrepareActivations<'a> {
     /// Receives the rows, in all representations that weights can read.
     pub act: &'a mut Act,
 }
+
+constructor! { PrepareActivations<'a>(x: View<'a, f32>, act: &'a mut Act) }
 
 impl Check for PrepareActivations<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -144,6 +148,12 @@ pub struct Matmul<'a> {
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
+}
+
+constructor! {
+    Matmul<'a>(weight: &'a Weight, x: &'a Act, y: ViewMut<'a, f32>)
+        optional(rows: View<'a, u32>, bias: &'a Buffer<f32>)
+        default(epilogue: Epilogue = Epilogue::Store)
 }
 
 impl Check for Matmul<'_> {
@@ -194,6 +204,12 @@ pub struct GateUp<'a> {
     pub h: ViewMut<'a, f32>,
 }
 
+constructor! {
+    GateUp<'a>(weight: &'a Weight, x: &'a Act, h: ViewMut<'a, f32>)
+        optional(bias: [&'a Buffer<f32>; 2])
+        default(activation: Activation = Activation::SwiGlu)
+}
+
 impl<'a> GateUp<'a> {
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> GateUp<'_> {
@@ -220,6 +236,8 @@ pub struct GateUpAct<'a> {
     /// Receives H as activations.
     pub act: &'a mut Act,
 }
+
+constructor! { GateUpAct<'a>(gate_up: GateUp<'a>, act: &'a mut Act) }
 
 impl Check for GateUpAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {

@@ -20,12 +20,15 @@
 //! [`Error::Shape`]: crate::error::Error::Shape
 //! [`Precision::Fast`]: crate::act::Precision::Fast
 
+#[macro_use]
+mod constructors;
+
 mod attention;
 pub(crate) mod check;
 mod compositions;
-mod constructors;
 mod elementwise;
 mod experts;
+#[macro_use]
 mod kernels;
 mod matrix;
 mod norm;
@@ -39,23 +42,17 @@ mod scan;
 
 pub(crate) use kernels::run;
 
-pub use attention::{
-    Attend, Attention, AttentionAct, AttentionOptions, KvCopy, KvWrite, LatentWrite, QkNorms, QkvWrite,
-    key_and_value_columns,
-};
+pub use attention::*;
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
-pub use elementwise::{Add, AddGated, Clamp, CopyRows, GatherColumns, Rope, RopeStyle, Rotary, Scale, SoftCap};
-pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
+pub use elementwise::*;
+pub use experts::*;
 pub use kernels::{Checked, Dispatch, Fused, Graph, Heap, Kernels, PendingRead, Rates};
-pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
-pub use norm::{AddNorm, AddNormAct, AddNorms, LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use matrix::*;
+pub use norm::*;
 pub use operation::Operation;
 pub use positions::{Temperature, Window, visible};
-pub use recurrent::{
-    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DecayKind, DeltaHeads, DeltaRule, GateKind, GateOrder,
-    GatedNorm, HeadMap, Multiply, MultiplyAct, RUN_WORDS, Run, Runs,
-};
-pub use route::{Gating, GroupByExpert, GroupWorth, Route, RouteAndGroup, Routing};
-pub use sample::{Argmax, Sample, Sampling};
+pub use recurrent::*;
+pub use route::*;
+pub use sample::*;
 pub use sampling::{SETTINGS, SamplingOptions, Setting};
-pub use scan::{SCAN_STATES, SCAN_TILE, SCAN_VALUES, ScanHeads, SelectiveScan};
+pub use scan::*;

@@ -21,6 +21,8 @@ pub struct RmsNorm<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! { RmsNorm<'a>(x: View<'a, f32>, weight: &'a Buffer<f32>, eps: f32, out: ViewMut<'a, f32>) }
+
 impl RmsNorm<'_> {
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> RmsNorm<'_> {
@@ -63,6 +65,10 @@ pub struct LayerNorm<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! {
+    LayerNorm<'a>(x: View<'a, f32>, weight: &'a Buffer<f32>, bias: &'a Buffer<f32>, eps: f32, out: ViewMut<'a, f32>)
+}
+
 impl Check for LayerNorm<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { x, weight, bias, eps, out } = self;
@@ -84,6 +90,8 @@ pub struct QkNorm<'a> {
     /// Added to the mean square.
     pub eps: f32,
 }
+
+constructor! { QkNorm<'a>(x: ViewMut<'a, f32>, weight: &'a Buffer<f32>, eps: f32) }
 
 impl Check for QkNorm<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -115,6 +123,8 @@ pub struct NormAct<'a> {
     pub acts: [Option<&'a mut Act>; 2],
 }
 
+constructor! { NormAct<'a>(norm: RmsNorm<'a>, acts: [Option<&'a mut Act>; 2]) }
+
 impl Check for NormAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { norm, acts } = self;
@@ -137,6 +147,8 @@ pub struct AddNorm<'a> {
     /// T × K.
     pub y: ViewMut<'a, f32>,
 }
+
+constructor! { AddNorm<'a>(norm: RmsNorm<'a>, y: ViewMut<'a, f32>) default(scale: f32 = 1.0, factor: f32 = 1.0) }
 
 impl Check for AddNorm<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -163,6 +175,8 @@ pub struct AddNormAct<'a> {
     /// Receives the sum, or its norm, as activations.
     pub act: &'a mut Act,
 }
+
+constructor! { AddNormAct<'a>(sum: AddNorm<'a>, act: &'a mut Act) optional(next: (&'a Buffer<f32>, f32)) }
 
 impl Check for AddNormAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
@@ -195,6 +209,11 @@ pub struct AddNorms<'a> {
     pub y: ViewMut<'a, f32>,
 }
 
+constructor! {
+    AddNorms<'a>(norms: [RmsNorm<'a>; 2], weight: &'a Buffer<f32>, eps: f32, y: ViewMut<'a, f32>)
+        default(scale: f32 = 1.0, factor: f32 = 1.0)
+}
+
 impl Check for AddNorms<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { norms, weight, eps, scale, factor, y } = self;
@@ -221,6 +240,11 @@ pub struct NormMatmul<'a> {
     pub bias: Option<&'a Buffer<f32>>,
     /// T × N.
     pub y: ViewMut<'a, f32>,
+}
+
+constructor! {
+    NormMatmul<'a>(norm: RmsNorm<'a>, act: &'a mut Act, weight: &'a Weight, y: ViewMut<'a, f32>)
+        optional(other: &'a mut Act, bias: &'a Buffer<f32>)
 }
 
 impl Check for NormMatmul<'_> {

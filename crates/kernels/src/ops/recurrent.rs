@@ -112,6 +112,14 @@ pub struct CausalConv<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! {
+    CausalConv<'a>(
+        x: View<'a, f32>, weight: &'a Buffer<f32>, state: ViewMut<'a, f32>, runs: &'a Runs, out: ViewMut<'a, f32>
+    )
+        optional(bias: &'a Buffer<f32>)
+        default(silu: bool = false)
+}
+
 impl CausalConv<'_> {
     /// The number of taps, k.
     pub fn taps(&self) -> usize {
@@ -299,6 +307,11 @@ pub struct GatedNorm<'a> {
     pub eps: f32,
 }
 
+constructor! {
+    GatedNorm<'a>(x: ViewMut<'a, f32>, gate: View<'a, f32>, weight: &'a Buffer<f32>, eps: f32)
+        default(width: usize = weight.len(), order: GateOrder = GateOrder::AfterNorm)
+}
+
 impl Check for GatedNorm<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { x, gate, weight, width, order: _, eps } = self;
@@ -345,6 +358,8 @@ pub struct Multiply<'a> {
     pub out: ViewMut<'a, f32>,
 }
 
+constructor! { Multiply<'a>(x: View<'a, f32>, gate: View<'a, f32>, kind: GateKind, out: ViewMut<'a, f32>) }
+
 impl Check for Multiply<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { x, gate, out, .. } = self;
@@ -366,6 +381,8 @@ pub struct MultiplyAct<'a> {
     /// Receives the product as activations.
     pub act: &'a mut Act,
 }
+
+constructor! { MultiplyAct<'a>(multiply: Multiply<'a>, act: &'a mut Act) }
 
 impl Check for MultiplyAct<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {

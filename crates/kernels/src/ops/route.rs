@@ -103,6 +103,11 @@ pub struct Route<'a> {
     pub weights: ViewMut<'a, f32>,
 }
 
+constructor! {
+    Route<'a>(logits: View<'a, f32>, routing: &'a Routing, ids: ViewMut<'a, u32>, weights: ViewMut<'a, f32>)
+        optional(selection_bias: &'a Buffer<f32>, expert_scales: &'a Buffer<f32>, tokens: View<'a, u32>)
+}
+
 impl<'a> Route<'a> {
     /// The call with shorter borrows.
     pub fn reborrow(&mut self) -> Route<'_> {
@@ -139,6 +144,8 @@ pub struct GroupByExpert<'a> {
     pub groups: &'a mut Groups,
 }
 
+constructor! { GroupByExpert<'a>(ids: View<'a, u32>, groups: &'a mut Groups) }
+
 impl Check for GroupByExpert<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { ids, groups } = self;
@@ -165,6 +172,8 @@ pub struct RouteAndGroup<'a> {
     /// Receives the pairs.
     pub groups: &'a mut Groups,
 }
+
+constructor! { RouteAndGroup<'a>(route: Route<'a>, groups: &'a mut Groups) }
 
 impl Check for RouteAndGroup<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {

@@ -17,6 +17,8 @@ pub struct Argmax<'a> {
     pub out: ViewMut<'a, u32>,
 }
 
+constructor! { Argmax<'a>(x: View<'a, f32>, out: ViewMut<'a, u32>) }
+
 impl Check for Argmax<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { x, out } = self;
@@ -91,6 +93,8 @@ pub struct Sample<'a> {
     /// R × 1.
     pub out: ViewMut<'a, u32>,
 }
+
+constructor! { Sample<'a>(logits: ViewMut<'a, f32>, parameters: &'a [Sampling<'a>], out: ViewMut<'a, u32>) }
 
 impl Check for Sample<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {

@@ -69,7 +69,7 @@ fn rounded(format: KvFormat, x: &[f32]) -> Vec<f32> {
     }
 }
 
-pub(super) fn write(call: KvWrite) -> Result<()> {
+pub(super) fn kv_write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
     let (k, v) = (Rows::new(KvWrite::NAME, k)?, v.map(|v| Rows::new(KvWrite::NAME, v)).transpose()?);
     let blocks = Blocks::new(placement);
@@ -89,7 +89,7 @@ pub(super) fn write(call: KvWrite) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn copy(call: KvCopy) -> Result<()> {
+pub(super) fn kv_copy(call: KvCopy) -> Result<()> {
     let KvCopy { cache, blocks } = call;
     let all = cache.blocks();
     let ReferenceKv { keys, values } = cache.storage_mut(KvCopy::NAME)?;

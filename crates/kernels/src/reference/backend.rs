@@ -1,6 +1,6 @@
 //! Each operation by the function that computes it.
 
-use super::{attention, elementwise, experts, matrix, recurrent, sample, scan};
+use super::attention;
 use crate::Backend;
 use crate::act::{Act, Precision};
 use crate::error::Result;
@@ -25,11 +25,21 @@ impl Reference {
     }
 }
 
-/// Runs operations by functions of this module's files: a line for each.
+/// The functions that compute operations, by the operations' names.
+mod functions {
+    pub(super) use super::super::attention::*;
+    pub(super) use super::super::elementwise::*;
+    pub(super) use super::super::experts::*;
+    pub(super) use super::super::matrix::*;
+    pub(super) use super::super::recurrent::*;
+    pub(super) use super::super::sample::*;
+    pub(super) use super::super::scan::*;
+}
+
 macro_rules! operations {
-    ($($kernel:ident($Operation:ident) => $function:path,)*) => {
+    ($($kernel:ident($Operation:ident),)*) => {
         $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
-            $function(call.into_inner())
+            functions::$kernel(call.into_inner())
         })*
     };
 }
@@ -70,43 +80,5 @@ impl Kernels for Reference {
         Ok(Prepared { storage: Storage::new(tensors.to_vec()), owned_bytes: 0 })
     }
 
-    operations! {
-        embed(Embed) => matrix::embed,
-        prepare_activations(PrepareActivations) => matrix::prepare_activations,
-        matmul(Matmul) => matrix::matmul,
-        gate_up(GateUp) => matrix::gate_up,
-        route(Route) => experts::route,
-        moe_matmul(MoeMatmul) => experts::moe_matmul,
-        moe_gate_up(MoeGateUp) => experts::moe_gate_up,
-        moe_combine(MoeCombine) => experts::moe_combine,
-        rms_norm(RmsNorm) => elementwise::rms_norm,
-        layer_norm(LayerNorm) => elementwise::layer_norm,
-        qk_norm(QkNorm) => elementwise::qk_norm,
-        rope(Rope) => elementwise::rope,
-        copy_rows(CopyRows) => elementwise::copy_rows,
-        gather_columns(GatherColumns) => elementwise::gather_columns,
-        add_gated(AddGated) => elementwise::add_gated,
-        scale(Scale) => elementwise::scale,
-        soft_cap(SoftCap) => elementwise::soft_cap,
-        clamp(Clamp) => elementwise::clamp,
-        argmax(Argmax) => sample::argmax,
-        sample(Sample) => sample::sample,
-        kv_write(KvWrite) => attention::write,
-        kv_copy(KvCopy) => attention::copy,
-        attention(Attention) => attention::attention,
-        causal_conv(CausalConv) => recurrent::causal_conv,
-        delta_rule(DeltaRule) => recurrent::delta_rule,
-        selective_scan(SelectiveScan) => scan::selective_scan,
-        gated_norm(GatedNorm) => recurrent::gated_norm,
-        multiply(Multiply) => recurrent::multiply,
-    }
-
-    fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
-        experts::group(call)
-    }
-
-    fn add(&self, call: Checked<Add>) -> Result<()> {
-        let Add { x, scale, y } = call.into_inner();
-        elementwise::add(Add::NAME, x, y, |_| scale.into())
-    }
+    with_operations!(operations);
 }

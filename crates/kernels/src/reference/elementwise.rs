@@ -3,7 +3,8 @@
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::ops::{
-    AddGated, Clamp, CopyRows, GatherColumns, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap,
+    Add, AddGated, Clamp, CopyRows, GatherColumns, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale,
+    SoftCap,
 };
 use crate::tensor::{View, ViewMut};
 
@@ -96,8 +97,13 @@ pub(super) fn gather_columns(call: GatherColumns) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn add(call: Add) -> Result<()> {
+    let Add { x, scale, y } = call;
+    add_rows(Add::NAME, x, y, |_| scale.into())
+}
+
 /// y += factor(row) · x.
-pub(super) fn add(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: impl Fn(usize) -> f64) -> Result<()> {
+fn add_rows(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: impl Fn(usize) -> f64) -> Result<()> {
     let x = Rows::new(op, x)?;
     RowsMut::new(op, &mut y)?.each(|t, y| {
         for (y, &x) in y.iter_mut().zip(x.row(t)) {
@@ -110,7 +116,7 @@ pub(super) fn add(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: i
 pub(super) fn add_gated(call: AddGated) -> Result<()> {
     let AddGated { x, gate, y } = call;
     let gate = Rows::new(AddGated::NAME, gate)?;
-    add(AddGated::NAME, x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
+    add_rows(AddGated::NAME, x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
 }
 
 pub(super) fn scale(call: Scale) -> Result<()> {

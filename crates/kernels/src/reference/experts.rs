@@ -1,12 +1,12 @@
 //! Expert operations: routing by a full sort, grouping by a scan of all pairs for each expert.
 
-use super::matrix::{self, RowPair, apply_epilogue, both, gate_and_up, multiply, multiply_gate_up};
+use super::matrix::{self, RowPair, apply_epilogue, both, gate_and_up, multiply_gate_up, multiply_pairs};
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::groups::{GroupLists, Groups};
 use crate::ops::{
-    Checked, Epilogue, Gating, GroupByExpert, GroupWorth, MAX_EXPERTS, MoeCombine, MoeGateUp, MoeMatmul, Operation,
-    PADDING, Route, Routing,
+    Epilogue, Gating, GroupByExpert, GroupWorth, MAX_EXPERTS, MoeCombine, MoeGateUp, MoeMatmul, Operation, PADDING,
+    Route, Routing,
 };
 use crate::tensor::Buffer;
 use std::cmp::Ordering;
@@ -93,10 +93,10 @@ pub(super) fn route(call: Route) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn group(call: Checked<GroupByExpert>) -> Result<()> {
-    let (ids, lists) = call.into_lists();
+pub(super) fn group_by_expert(call: GroupByExpert) -> Result<()> {
+    let GroupByExpert { ids, groups } = call;
     let ids: Vec<u32> = Rows::new(GroupByExpert::NAME, ids)?.elements().collect();
-    let GroupLists { counts, pairs, tiles, tile_count, tile_rows } = lists;
+    let GroupLists { counts, pairs, tiles, tile_count, tile_rows } = groups.lists();
     let of_expert = |e: usize| ids.iter().zip(0_u32..).filter(move |&(&id, _)| id as usize == e).map(|(_, pair)| pair);
     let (mut sorted, mut sizes, mut cut) = (Vec::new(), Vec::new(), Vec::new());
     for expert in 0..counts.len() {
@@ -142,7 +142,7 @@ pub(super) fn moe_matmul(call: MoeMatmul) -> Result<()> {
     // With one slot per token, tokens and pairs are the same.
     let per_pair = rows.len == out.len;
     each_expert(groups, per_pair, top_k, |expert, pairs| {
-        multiply(tensors, expert, rows, matrix::vector(bias), pairs, Epilogue::Store, &mut out);
+        multiply_pairs(tensors, expert, rows, matrix::vector(bias), pairs, Epilogue::Store, &mut out);
     });
     Ok(())
 }

@@ -50,7 +50,7 @@ pub(super) fn matmul(call: Matmul) -> Result<()> {
         None => (0..x.len).map(|t| RowPair { x: t, y: t }).collect(),
         Some(rows) => Rows::new(OP, rows)?.elements().enumerate().map(|(y, x)| RowPair { x: x as usize, y }).collect(),
     };
-    multiply(tensors, 0, x, vector(bias), &pairs, epilogue, &mut RowsMut::new(OP, &mut y)?);
+    multiply_pairs(tensors, 0, x, vector(bias), &pairs, epilogue, &mut RowsMut::new(OP, &mut y)?);
     Ok(())
 }
 
@@ -119,7 +119,7 @@ pub(super) struct RowPair {
 }
 
 /// Y[pair.y] = W[expert] · X[pair.x] + bias[expert] for all pairs, by the epilogue.
-pub(super) fn multiply(
+pub(super) fn multiply_pairs(
     tensors: &[TensorView],
     expert: usize,
     x: Rows<f32>,
