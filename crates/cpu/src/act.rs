@@ -23,6 +23,8 @@ pub(super) struct CpuAct {
     pub(super) bf16: Vec<u32>,
 }
 
+on_cpu! { fill_act(PrepareActivations); }
+
 impl Cpu {
     /// See [`gristmill_kernels::Backend::alloc_act`].
     pub(super) fn new_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {

@@ -48,6 +48,8 @@ struct Call<'a> {
     sinks: Option<&'a [f32]>,
 }
 
+on_cpu! { flash_attention(Attention); }
+
 impl Cpu {
     /// Flash attention: one output row per token.
     pub(super) fn flash_attention(&self, attention: Attention) -> Result<()> {

@@ -1,16 +1,20 @@
 //! Sorts (token, slot) pairs by expert on the host: a counting sort, ascending within an expert.
 
+use super::cpu::Cpu;
 use super::host;
+use super::operation::OnCpu;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::ops::{Checked, GroupByExpert, Operation, PADDING};
 use gristmill_kernels::tensor::Buffer;
 
-pub(super) fn group_by_expert(call: Checked<GroupByExpert>) -> Result<()> {
-    let (ids, lists) = call.into_lists();
-    let (tokens, top_k) = (ids.rows(), ids.cols());
-    let ids = host::rows(GroupByExpert::NAME, ids)?;
-    group(tokens, top_k, &|token| ids.row(token), lists)
+impl OnCpu for GroupByExpert<'_> {
+    fn run(call: Checked<Self>, _cpu: &Cpu) -> Result<()> {
+        let (ids, lists) = call.into_lists();
+        let (tokens, top_k) = (ids.rows(), ids.cols());
+        let ids = host::rows(Self::NAME, ids)?;
+        group(tokens, top_k, &|token| ids.row(token), lists)
+    }
 }
 
 /// Sorts pairs and cuts each expert's pairs into tiles. All ids must be below the number of experts or padding, and the

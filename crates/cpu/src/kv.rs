@@ -4,11 +4,12 @@
 //!
 //! A trait defines what attention needs of a cache (`cpu/src/kv.rs`), so the CPU has one flash attention.
 
-use super::cpu::DEVICE;
+use super::cpu::{Cpu, DEVICE};
 use super::host;
+use super::operation::OnCpu;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::kv::{KV_BLOCK, KV_GROUP, KvCache, KvFormat, KvSpec, Placement, quantise, scale_groups};
-use gristmill_kernels::ops::{KvCopy, KvWrite, Operation, PADDING, elements};
+use gristmill_kernels::ops::{Checked, KvCopy, KvWrite, Operation, PADDING, elements};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::zeroed;
@@ -75,7 +76,13 @@ pub(super) fn new_cache(spec: KvSpec, blocks: usize) -> Result<KvCache> {
     Ok(KvCache::new(DEVICE, spec, blocks, Storage::new(CpuKv { keys, values })))
 }
 
-pub(super) fn copy(call: KvCopy) -> Result<()> {
+impl OnCpu for KvCopy<'_> {
+    fn run(call: Checked<Self>, _cpu: &Cpu) -> Result<()> {
+        copy(call.into_inner())
+    }
+}
+
+fn copy(call: KvCopy) -> Result<()> {
     let KvCopy { cache, blocks } = call;
     let all = cache.blocks();
     let CpuKv { keys, values } = cache.storage_mut(KvCopy::NAME)?;
@@ -84,7 +91,13 @@ pub(super) fn copy(call: KvCopy) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn write(call: KvWrite) -> Result<()> {
+impl OnCpu for KvWrite<'_> {
+    fn run(call: Checked<Self>, _cpu: &Cpu) -> Result<()> {
+        write(call.into_inner())
+    }
+}
+
+fn write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
     let (tokens, spec) = (k.rows(), cache.spec());
     let (k, v) = (host::rows(KvWrite::NAME, k)?, v.map(|v| host::rows(KvWrite::NAME, v)).transpose()?);

@@ -47,6 +47,9 @@
 
 #![deny(unsafe_code)]
 
+#[macro_use]
+mod operation;
+
 mod act;
 mod attention;
 mod candidate;

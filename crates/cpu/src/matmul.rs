@@ -118,6 +118,11 @@ pub(crate) fn row_groups(columns: Range<usize>) -> Range<usize> {
     columns.start / ROWS..columns.end.div_ceil(ROWS)
 }
 
+on_cpu! {
+    multiply_dense(Matmul);
+    multiply_dense_gated(GateUp);
+}
+
 impl Cpu {
     /// Dense: y[i] = x[row(i)] · Wᵀ + bias, stored by the epilogue.
     pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {

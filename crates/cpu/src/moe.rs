@@ -87,6 +87,11 @@ impl<'a> ProductExperts<'a> {
     }
 }
 
+on_cpu! {
+    multiply_experts(MoeMatmul);
+    multiply_experts_gated(MoeGateUp);
+}
+
 impl Cpu {
     /// out[p] = W[id of p] · x + bias[id].
     pub(super) fn multiply_experts(&self, call: MoeMatmul) -> Result<()> {

@@ -282,6 +282,13 @@ fn multiply_by_silu<S: Simd>(s: S, x: &mut [f32], gate: &[f32]) {
     }
 }
 
+on_cpu! {
+    causal_conv_rows(CausalConv);
+    delta_rule_rows(DeltaRule);
+    gated_norm_rows(GatedNorm): x * 2, gate;
+    multiply_rows(Multiply): x, gate, out;
+}
+
 impl Cpu {
     pub(super) fn causal_conv_rows(&self, call: CausalConv) -> Result<()> {
         match call.taps() {

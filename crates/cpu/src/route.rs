@@ -8,6 +8,8 @@ use gristmill_kernels::ops::{Gating, GroupWorth, MAX_EXPERTS, Operation, PADDING
 /// The minimum sum that weights are divided by: the smallest normal f16.
 const LEAST_SUM: f64 = 6.103_515_625e-5;
 
+on_cpu! { route_rows(Route): logits, ids, weights; }
+
 impl Cpu {
     pub(super) fn route_rows(&self, call: Route) -> Result<()> {
         let Route { logits, routing, selection_bias, expert_scales, tokens, mut ids, mut weights } = call;

@@ -85,6 +85,21 @@ struct Angles {
     sines: Vec<f32>,
 }
 
+on_cpu! {
+    combine_rows(MoeCombine): out, weights, y;
+    rms_norm_rows(RmsNorm): x, out;
+    layer_norm_rows(LayerNorm): x, out;
+    norm_segments(QkNorm): x * 2;
+    rope_rows(Rope): x * 2, positions;
+    copy_rows(CopyRows): x, out;
+    gather_columns(GatherColumns): x, order, out;
+    add_rows(Add): x, y * 2;
+    add_gated_rows(AddGated): x, gate, y * 2;
+    scale_rows(Scale): y * 2;
+    soft_cap_rows(SoftCap): y * 2;
+    clamp_rows(Clamp): y * 2;
+}
+
 impl Cpu {
     /// Calls `work` for every row of some outputs. All outputs have `cols` columns; a chunk has several rows.
     pub(super) fn each_row<R: EachRow>(&self, rows: R, cols: usize, work: &(dyn Fn(usize, R::Row) + Sync)) {

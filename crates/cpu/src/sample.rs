@@ -25,6 +25,11 @@ fn allowed(mask: Option<&[u32]>, token: usize) -> bool {
     mask.is_none_or(|m| m[token / 32] >> (token % 32) & 1 == 1)
 }
 
+on_cpu! {
+    argmax_rows(Argmax): x, out;
+    sample_rows(Sample): logits, out;
+}
+
 impl Cpu {
     pub(super) fn argmax_rows(&self, call: Argmax) -> Result<()> {
         let Argmax { x, mut out } = call;

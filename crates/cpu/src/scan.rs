@@ -202,6 +202,8 @@ impl<'a, const BY_ELEMENT: bool> Tile<'a, BY_ELEMENT> {
     }
 }
 
+on_cpu! { selective_scan_rows(SelectiveScan); }
+
 impl Cpu {
     pub(super) fn selective_scan_rows(&self, call: SelectiveScan) -> Result<()> {
         match call.has_element_decays() {

@@ -70,6 +70,8 @@ pub(super) fn gate_and_up<'a, T>(op: &'static str, tensors: &'a [T]) -> Result<[
     }
 }
 
+on_cpu! { decode_rows(Embed): rows, out; }
+
 impl Cpu {
     /// See [`gristmill_kernels::Backend::prepare`].
     pub(super) fn prepare_weight(&self, tensors: &[TensorView], role: Role) -> Result<Prepared> {

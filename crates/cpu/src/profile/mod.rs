@@ -10,3 +10,4 @@ mod record;
 mod work;
 
 pub use record::{Profile, Record, Work};
+pub(crate) use work::{Measured, words};

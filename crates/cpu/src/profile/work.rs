@@ -24,7 +24,7 @@ pub(crate) trait Measured: Operation {
 }
 
 /// Work of an operation that only moves this number of words.
-fn words(words: usize) -> Work {
+pub(crate) fn words(words: usize) -> Work {
     Work { bytes: WORD * words as f64, operations: 0.0 }
 }
 
@@ -175,35 +175,8 @@ impl Measured for SelectiveScan<'_> {
     }
 }
 
-/// Operations that move the words of some views: `Name: fields;`.
-macro_rules! moves {
-    ($($name:ident: $($view:ident $(* $times:literal)?),*;)*) => {
-        $(impl Measured for $name<'_> {
-            fn work(&self) -> Work {
-                words(0 $(+ self.$view.rows() * self.$view.cols() $(* $times)?)*)
-            }
-        })*
-    };
-}
-
-moves! {
-    Embed: rows, out;
-    Route: logits, ids, weights;
-    GroupByExpert: ids * 2;
-    MoeCombine: out, weights, y;
-    RmsNorm: x, out;
-    LayerNorm: x, out;
-    QkNorm: x * 2;
-    Rope: x * 2, positions;
-    CopyRows: x, out;
-    GatherColumns: x, order, out;
-    Add: x, y * 2;
-    GatedNorm: x * 2, gate;
-    Multiply: x, gate, out;
-    AddGated: x, gate, y * 2;
-    Scale: y * 2;
-    SoftCap: y * 2;
-    Clamp: y * 2;
-    Argmax: x, out;
-    Sample: logits, out;
+impl Measured for GroupByExpert<'_> {
+    fn work(&self) -> Work {
+        words(2 * self.ids.rows() * self.ids.cols())
+    }
 }
