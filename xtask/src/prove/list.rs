@@ -147,7 +147,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "self.head.replace(head) != Some(head)" => "self.head.replace(head).is_none()",
         "a[head * heads.state + m])" => "a[head * heads.state])",
     }
-    selective_scan in "kernels/src/ops/scan.rs" by [refuse_recurrent] {
+    selective_scan in "kernels/src/ops/scan.rs" by [refuse_scan] {
         "require(whole, op, \"values of a group\"" => "require(true, op, \"values of a group\"",
         "expect(OP, \"rows of dt\", dt.rows(), rows)?;" => "",
     }

@@ -7,6 +7,7 @@ pub mod epilogue;
 pub mod experts;
 pub mod gated;
 pub mod matmul;
+pub mod norms;
 mod parts;
 pub mod recurrent;
 pub mod refuse;

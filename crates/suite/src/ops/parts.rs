@@ -1,6 +1,8 @@
 //! The parts of the suite, by name.
 
-use super::{attention, compose, epilogue, experts, gated, matmul, recurrent, refuse, route, rows, sample, scan};
+use super::{
+    attention, compose, epilogue, experts, gated, matmul, norms, recurrent, refuse, route, rows, sample, scan,
+};
 use crate::suite::Suite;
 
 /// A part of the suite.
@@ -24,9 +26,9 @@ macro_rules! with_parts {
             group_many = route::group_many,
             route = route::route,
             embed = rows::embed,
-            rms_norm = rows::rms_norm,
-            layer_norm = rows::layer_norm,
-            qk_norm = rows::qk_norm,
+            rms_norm = norms::rms_norm,
+            layer_norm = norms::layer_norm,
+            qk_norm = norms::qk_norm,
             rope = rows::rope,
             copy_rows = rows::copy_rows,
             gather_columns = rows::gather_columns,
@@ -61,10 +63,12 @@ macro_rules! with_parts {
             attend = compose::attend,
             refuse_matrices = refuse::matrices,
             refuse_experts = refuse::experts,
-            refuse_rows = refuse::rows,
-            refuse_recurrent = refuse::recurrent,
+            refuse_norms = norms::refuse,
+            refuse_rows = rows::refuse,
+            refuse_recurrent = recurrent::refuse,
+            refuse_scan = scan::refuse,
             refuse_attention = refuse::attention,
-            refuse_sampling = refuse::sampling,
+            refuse_sampling = sample::refuse,
             refuse_memory = refuse::memory,
             refuse_compositions = refuse::compositions,
         }

@@ -1,6 +1,7 @@
 //! Layers whose state has a fixed size: convolution, delta rule, and what stands around them.
 
 use super::common::*;
+use super::refuse::{Kind, ones, refused, runs_of, vector};
 use crate::guarded::buffer;
 use crate::rng::Rng;
 
@@ -255,4 +256,129 @@ pub fn multiply(suite: &Suite) {
             suite.check("multiply_normal_tanh", &case, nmse(ROUTE, 0.1), &|b| run(b, GateKind::NormalTanh));
         }
     }
+}
+
+/// Bad arguments of convolutions, delta rules, gated norms and products.
+pub fn refuse(suite: &Suite) {
+    refuse_conv(suite);
+    refuse_delta(suite);
+    refuse_runs(suite);
+    refuse_gates(suite);
+}
+
+fn refuse_conv(suite: &Suite) {
+    let x = ones(suite.backend(), 3, 4);
+    let conv = |case: &str, kind, weight: usize, bias: usize, state: usize, shape| {
+        refused(suite, case, kind, shape, |b, out| {
+            b.run(CausalConv {
+                x: x.view(),
+                weight: &vector(b, weight),
+                bias: Some(&vector(b, bias)),
+                silu: true,
+                state: ones(b, 2, state).view_mut(),
+                runs: &runs_of(b, &[0, 3, PADDING, 1], 1),
+                out: out.view_mut(),
+            })
+        });
+    };
+    conv("causal_conv: one tap", Kind::Range, 4, 4, 4, (3, 4));
+    conv("causal_conv: five taps", Kind::Range, 20, 4, 16, (3, 4));
+    conv("causal_conv: weight", Kind::Shape, 13, 4, 8, (3, 4));
+    conv("causal_conv: bias", Kind::Shape, 12, 3, 8, (3, 4));
+    conv("causal_conv: state", Kind::Shape, 12, 4, 7, (3, 4));
+    conv("causal_conv: rows", Kind::Shape, 12, 4, 8, (2, 4));
+    conv("causal_conv: columns", Kind::Shape, 12, 4, 8, (3, 5));
+}
+
+fn refuse_delta(suite: &Suite) {
+    let good = DeltaHeads { keys: 1, values: 2, width: 16, map: HeadMap::Tiled };
+    let delta_of = |case: &str, error, kind, heads: DeltaHeads, [qkv, gates, vectors, state]: [usize; 4], shape| {
+        refused(suite, case, error, shape, |b, out| {
+            b.run(DeltaRule {
+                qkv: ones(b, 3, qkv).view(),
+                beta: ones(b, 3, 2).view(),
+                alpha: ones(b, 3, gates).view(),
+                decay: &vector(b, vectors),
+                dt_bias: &vector(b, 2),
+                kind,
+                heads,
+                state: ones(b, 2, state).view_mut(),
+                runs: &runs_of(b, &[0, 3, PADDING, 1], 1),
+                out: out.view_mut(),
+            })
+        });
+    };
+    let delta = |case: &str, error, heads, sizes, shape| {
+        delta_of(case, error, DecayKind::Softplus, heads, sizes, shape);
+    };
+    delta("delta_rule: width", Kind::Range, DeltaHeads { width: 48, ..good }, [64, 2, 2, 512], (3, 32));
+    delta("delta_rule: no key heads", Kind::Range, DeltaHeads { keys: 0, ..good }, [64, 2, 2, 512], (3, 32));
+    delta("delta_rule: value heads", Kind::Range, DeltaHeads { keys: 4, ..good }, [64, 2, 2, 512], (3, 32));
+    delta("delta_rule: queries, keys and values", Kind::Shape, good, [63, 2, 2, 512], (3, 32));
+    delta("delta_rule: gates", Kind::Shape, good, [64, 3, 2, 512], (3, 32));
+    delta("delta_rule: decay", Kind::Shape, good, [64, 2, 1, 512], (3, 32));
+    delta("delta_rule: state", Kind::Shape, good, [64, 2, 2, 511], (3, 32));
+    delta("delta_rule: rows", Kind::Shape, good, [64, 2, 2, 512], (2, 32));
+    delta("delta_rule: columns", Kind::Shape, good, [64, 2, 2, 512], (3, 31));
+    delta("delta_rule: gates of some elements", Kind::Shape, good, [64, 31, 2, 512], (3, 32));
+    delta("delta_rule: dt_bias of each head", Kind::Shape, good, [64, 32, 2, 512], (3, 32));
+    for bound in [0.0, 1.0, f32::NAN, f32::NEG_INFINITY] {
+        let kind = DecayKind::Bounded(bound);
+        delta_of("delta_rule: bound", Kind::Range, kind, good, [64, 2, 2, 512], (3, 32));
+    }
+}
+
+fn refuse_runs(suite: &Suite) {
+    let on_host = suite.backend().device() == DeviceId::Cpu;
+    let x = ones(suite.backend(), 4, 4);
+    let case = |case: &str, kind, words: &[u32], count: usize| {
+        refused(suite, case, kind, (4, 4), |b, out| {
+            b.run(CausalConv {
+                x: x.view(),
+                weight: &vector(b, 12),
+                bias: None,
+                silu: false,
+                state: ones(b, 4, 8).view_mut(),
+                runs: &runs_of(b, words, count),
+                out: out.view_mut(),
+            })
+        });
+    };
+    case("runs: words", Kind::Shape, &[0, 4, PADDING], 1);
+    case("runs: rows", Kind::Id, &[1, 4, PADDING, 1], 1);
+    case("runs: first row", Kind::Id, &[PADDING, 2, PADDING, 1], 1);
+    case("runs: slot that is read", Kind::Id, &[0, 4, 4, 1], 1);
+    case("runs: slot that is written", Kind::Id, &[0, 4, 0, PADDING], 1);
+    // Nobody else looks at several runs together.
+    if on_host {
+        case("runs: shared rows", Kind::Range, &[0, 2, PADDING, 1, 1, 2, PADDING, 2], 2);
+        case("runs: a slot written twice", Kind::Range, &[0, 2, PADDING, 1, 2, 2, PADDING, 1], 2);
+        case("runs: a slot read and written", Kind::Range, &[0, 2, 1, 0, 2, 2, PADDING, 1], 2);
+        case("runs: in place", Kind::Range, &[0, 2, 1, 1], 1);
+    }
+}
+
+fn refuse_gates(suite: &Suite) {
+    let b = suite.backend();
+    let [x, wide] = [ones(b, 3, 4), ones(b, 3, 5)];
+    for gates in [0, 3, 5] {
+        let gate = ones(b, 3, gates);
+        refused(suite, "multiply: columns of the gate", Kind::Shape, (3, 4), |b, out| {
+            b.run(Multiply { x: x.view(), gate: gate.view(), kind: GateKind::Sigmoid, out: out.view_mut() })
+        });
+    }
+    refused(suite, "multiply: rows", Kind::Shape, (2, 4), |b, out| {
+        b.run(Multiply { x: x.view(), gate: x.view(), kind: GateKind::Linear, out: out.view_mut() })
+    });
+    let norm = |case: &str, kind, gate: &Guarded<f32>, [weight, width]: [usize; 2], eps: f32| {
+        refused(suite, case, kind, (3, 4), |b, x| {
+            b.run(GatedNorm::new(x.view_mut(), gate.view(), &vector(b, weight), eps).width(width))
+        });
+    };
+    norm("gated_norm: gate", Kind::Shape, &wide, [4, 4], 1e-6);
+    norm("gated_norm: weight", Kind::Range, &x, [3, 4], 1e-6);
+    norm("gated_norm: no segment", Kind::Range, &x, [4, 0], 1e-6);
+    norm("gated_norm: width of a segment", Kind::Range, &x, [4, 3], 1e-6);
+    norm("gated_norm: weight of neither a segment nor all", Kind::Shape, &x, [1, 2], 1e-6);
+    norm("gated_norm: epsilon", Kind::Range, &x, [4, 4], -1.0);
 }

@@ -1,6 +1,7 @@
-//! Operations that work row by row: look-ups, norms, rotations and additions.
+//! Operations that work row by row: look-ups, rotations and additions.
 
 use super::common::*;
+use super::refuse::{Kind, ones, refused, vector};
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
@@ -37,7 +38,7 @@ pub fn embed(suite: &Suite) {
 }
 
 /// A row whose neighbours are NaN, infinite and huge must be as if alone.
-fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
+pub(super) fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
     let mut x = rng.normals(rows * cols);
     for row in x.chunks_exact_mut(cols.max(1)) {
         let at = rng.below(cols);
@@ -52,32 +53,12 @@ fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
     x
 }
 
-/// [`RmsNorm`].
-pub fn rms_norm(suite: &Suite) {
-    let rng = &mut suite.rng("rms_norm");
-    for &tokens in suite.some("rows", TOKENS) {
-        for cols in [1, 15, 16, 17, 203, 2048] {
-            let x = with_wild_rows(rng, tokens, cols);
-            let weight = rng.normals(cols);
-            let eps = rng.pick(&[1e-5, 1e-6]);
-            let run = |b: &Backend| {
-                let x = Guarded::of(b, &x, tokens, cols, Guard::ODD);
-                let weight = buffer(b, &weight);
-                let mut out = Guarded::poisoned(b, tokens, cols, Guard { left: 0, right: 5, below: 2 });
-                b.run(RmsNorm { x: x.view(), weight: &weight, eps, out: out.view_mut() }).expect("rms_norm");
-                finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
-            };
-            suite.check("rms_norm", &format_args!("{tokens} × {cols}"), nmse(exact(cols), 0.1), &run);
-        }
-    }
-}
-
-fn rows_of(x: &[f32], cols: usize) -> Vec<bool> {
+pub(super) fn rows_of(x: &[f32], cols: usize) -> Vec<bool> {
     x.chunks(cols).map(|row| row.iter().all(|x| x.is_finite())).collect()
 }
 
 /// Rows that are not finite have results that nobody promises, except that they are written.
-fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
+pub(super) fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
     for (row, &finite) in out.floats.chunks_mut(cols).zip(finite) {
         if !finite {
             assert!(
@@ -88,25 +69,6 @@ fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
         }
     }
     out
-}
-
-/// [`QkNorm`], per head and for whole rows.
-pub fn qk_norm(suite: &Suite) {
-    let rng = &mut suite.rng("qk_norm");
-    for &tokens in suite.some("rows", TOKENS) {
-        for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
-            let x = with_wild_rows(rng, tokens * heads, width);
-            let weight = rng.normals(width);
-            let finite = rows_of(&x, width);
-            let run = |b: &Backend| {
-                let weight = buffer(b, &weight);
-                let mut x = Guarded::of(b, &x, tokens, heads * width, Guard::ODD);
-                b.run(QkNorm { x: x.view_mut(), weight: &weight, eps: 1e-6 }).expect("qk_norm");
-                finite_rows(Output::from(x.read(b)), &finite, width)
-            };
-            suite.check("qk_norm", &format_args!("{tokens} × {heads} × {width}"), nmse(exact(width), 0.1), &run);
-        }
-    }
 }
 
 /// [`Rope`], whole and partial, at near and far positions.
@@ -136,29 +98,6 @@ pub fn rope(suite: &Suite) {
             let case =
                 format!("{tokens} × {heads} × {width}, {pairs} pairs from {first}, {style:?}, positions {positions:?}");
             suite.check("rope", &case, nmse(5e-14, 1.0), &run);
-        }
-    }
-}
-
-/// [`LayerNorm`], with means near 0 and far from it.
-pub fn layer_norm(suite: &Suite) {
-    let rng = &mut suite.rng("layer_norm");
-    for &tokens in suite.some("rows", TOKENS) {
-        for cols in [1, 15, 16, 17, 203, 2048] {
-            let mut x = with_wild_rows(rng, tokens, cols);
-            let weight = rng.normals(cols);
-            let bias = rng.normals(cols);
-            let mean = rng.pick(&[0.0, 1.0, -100.0]);
-            x.iter_mut().for_each(|x| *x += mean);
-            let run = |b: &Backend| {
-                let (x, weight, bias) =
-                    (Guarded::of(b, &x, tokens, cols, Guard::ODD), buffer(b, &weight), buffer(b, &bias));
-                let mut out = Guarded::poisoned(b, tokens, cols, Guard { left: 0, right: 5, below: 2 });
-                b.run(LayerNorm { x: x.view(), weight: &weight, bias: &bias, eps: 1e-5, out: out.view_mut() })
-                    .expect("layer_norm");
-                finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
-            };
-            suite.check("layer_norm", &format_args!("{tokens} × {cols}, mean {mean}"), nmse(exact(cols), 0.1), &run);
         }
     }
 }
@@ -320,4 +259,76 @@ pub fn copies(suite: &Suite) {
         let words = values.iter().map(|v| v.to_bits()).collect();
         suite.same(&case, &Output { floats: expected, words }, &got);
     }
+}
+
+/// Bad arguments of rotations and sums.
+pub fn refuse(suite: &Suite) {
+    refuse_rope(suite);
+    refuse_sums(suite);
+}
+
+fn refuse_rope(suite: &Suite) {
+    let rope_from = |case: &str, kind, first: usize, width: usize, pairs: usize, positions: usize| {
+        refused(suite, case, kind, (3, 8), |b, x: &mut Guarded<f32>| {
+            let positions = Guarded::of(b, &vec![0; positions], positions, 1, Guard::ODD);
+            let rotary = Rotary { style: RopeStyle::Halves, frequencies: vector(b, pairs), magnitude: 1.0 };
+            let positions = positions.view();
+            b.run(Rope { x: x.view_mut(), head_width: width, first, positions, rotary: &rotary })
+        });
+    };
+    let rope = |case: &str, kind, width, pairs, positions| rope_from(case, kind, 0, width, pairs, positions);
+    rope_from("rope: too little after the first elements", Kind::Range, 3, 4, 1, 3);
+    rope_from("rope: more first elements than there are", Kind::Range, 5, 4, 0, 3);
+    rope("rope: head width", Kind::Range, 3, 1, 3);
+    rope("rope: no head width", Kind::Range, 0, 0, 3);
+    rope("rope: frequencies", Kind::Range, 4, 3, 3);
+    rope("rope: positions", Kind::Shape, 4, 2, 2);
+}
+
+fn refuse_sums(suite: &Suite) {
+    let b = suite.backend();
+    let x = ones(b, 3, 4);
+    refused(suite, "copy_rows: rows", Kind::Shape, (2, 4), |b, out| {
+        b.run(CopyRows { x: x.view(), out: out.view_mut() })
+    });
+    refused(suite, "copy_rows: columns", Kind::Shape, (3, 5), |b, out| {
+        b.run(CopyRows { x: x.view(), out: out.view_mut() })
+    });
+    for (case, kind, shape, order) in [
+        ("gather_columns: rows", Kind::Shape, (2, 4), vec![0; 4]),
+        ("gather_columns: columns", Kind::Shape, (3, 5), vec![0; 4]),
+        ("gather_columns: order", Kind::Shape, (3, 4), vec![0; 3]),
+        ("gather_columns: id", Kind::Id, (3, 4), vec![0, 1, 4, 3]),
+    ] {
+        refused(suite, case, kind, shape, |b, out| {
+            let order = Guarded::of(b, &order, order.len(), 1, Guard::ODD);
+            b.run(GatherColumns { x: x.view(), order: order.view(), out: out.view_mut() })
+        });
+    }
+    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
+    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
+    refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| {
+        b.run(Add { x: x.view(), scale: f32::NAN, y: y.view_mut() })
+    });
+    refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| {
+        b.run(Scale { factor: f32::INFINITY, y: y.view_mut() })
+    });
+    for (case, cap) in [("soft_cap: none", 0.0), ("soft_cap: negative", -1.0), ("soft_cap: infinite", f32::INFINITY)] {
+        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| b.run(SoftCap { cap, y: y.view_mut() }));
+    }
+    for (case, low, high) in
+        [("clamp: empty", 1.0, 0.5), ("clamp: NaN", f32::NAN, 1.0), ("clamp: to NaN", 0.0, f32::NAN)]
+    {
+        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Guarded<f32>| {
+            b.run(Clamp { low, high, y: y.view_mut() })
+        });
+    }
+    let gate = Guarded::of(b, &[1.0; 2], 2, 1, Guard::ODD);
+    refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| {
+        b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
+    });
+    let gate = Guarded::of(b, &[1.0; 6], 3, 2, Guard::ODD);
+    refused(suite, "add_gated: columns", Kind::Shape, (3, 4), |b, y| {
+        b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
+    });
 }

@@ -2,6 +2,7 @@
 
 use super::common::*;
 use super::recurrent::{Left, Words, check_runs, random_runs, rows_in_runs, runs_on};
+use super::refuse::{Kind, ones, refused, runs_of, vector};
 use crate::guarded::buffer;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
@@ -182,4 +183,54 @@ fn damaged(
     if infinite[at].is_finite() {
         suite.fail(case, format_args!("token {row}, value {value} with x infinite: {}", infinite[at]));
     }
+}
+
+/// Bad arguments of selective scans.
+pub fn refuse(suite: &Suite) {
+    let good = ScanHeads { heads: 2, width: 32, groups: 2, state: 16 };
+    let scan = |case: &str,
+                kind,
+                heads: ScanHeads,
+                (xbc, dt, state): (usize, (usize, usize), usize),
+                vectors: [usize; 3],
+                shape| {
+        refused(suite, case, kind, shape, |b, out| {
+            let [a, d, dt_bias] = vectors.map(|len| vector(b, len));
+            b.run(SelectiveScan {
+                xbc: ones(b, 3, xbc).view(),
+                dt: ones(b, dt.0, dt.1).view(),
+                a: &a,
+                d: &d,
+                dt_bias: &dt_bias,
+                heads,
+                state: ones(b, 2, state).view_mut(),
+                runs: &runs_of(b, &[0, 3, PADDING, 1], 1),
+                out: out.view_mut(),
+            })
+        });
+    };
+    let sizes = (128, (3, 2), 1024);
+    let vectors = [2, 2, 2];
+    let shape = (3, 64);
+    let range = |case: &str, heads| scan(case, Kind::Range, heads, sizes, vectors, shape);
+    range("selective_scan: no groups", ScanHeads { groups: 0, ..good });
+    range("selective_scan: groups", ScanHeads { groups: 3, ..good });
+    range("selective_scan: no heads", ScanHeads { heads: 0, ..good });
+    range("selective_scan: no values", ScanHeads { width: 0, ..good });
+    range("selective_scan: values of a group", ScanHeads { width: 16, ..good });
+    range("selective_scan: state", ScanHeads { state: 48, ..good });
+    let huge = ScanHeads { heads: usize::MAX - 1, ..good };
+    scan("selective_scan: huge heads", Kind::OutOfMemory, huge, sizes, vectors, shape);
+    let wide = ScanHeads { state: 32, ..good };
+    scan("selective_scan: decays of elements", Kind::Range, wide, (192, (3, 2), 2048), [64, 2, 2], shape);
+    scan("selective_scan: values, B and C", Kind::Shape, good, (127, (3, 2), 1024), vectors, shape);
+    scan("selective_scan: dt", Kind::Shape, good, (128, (3, 3), 1024), vectors, shape);
+    scan("selective_scan: rows of dt", Kind::Shape, good, (128, (2, 2), 1024), vectors, shape);
+    scan("selective_scan: state's columns", Kind::Shape, good, (128, (3, 2), 1023), vectors, shape);
+    scan("selective_scan: a", Kind::Shape, good, sizes, [1, 2, 2], shape);
+    scan("selective_scan: a of some elements", Kind::Shape, good, sizes, [31, 2, 2], shape);
+    scan("selective_scan: d", Kind::Shape, good, sizes, [2, 3, 2], shape);
+    scan("selective_scan: dt_bias", Kind::Shape, good, sizes, [2, 2, 1], shape);
+    scan("selective_scan: rows", Kind::Shape, good, sizes, vectors, (2, 64));
+    scan("selective_scan: columns", Kind::Shape, good, sizes, vectors, (3, 63));
 }

@@ -4,10 +4,11 @@ pub(super) use super::super::common::*;
 use crate::guarded::Element;
 pub(super) use crate::guarded::buffer;
 pub(super) use gristmill_kernels::Error;
+use gristmill_kernels::tensor::Buffer;
 
 /// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::ops) enum Kind {
     View,
     Shape,
     Range,
@@ -18,7 +19,7 @@ pub(super) enum Kind {
     OutOfMemory,
 }
 
-pub(super) fn kind_of(error: &Error) -> Option<Kind> {
+pub(in crate::ops) fn kind_of(error: &Error) -> Option<Kind> {
     match error {
         Error::View { .. } => Some(Kind::View),
         Error::Shape { .. } | Error::TooSmall { .. } => Some(Kind::Shape),
@@ -34,12 +35,12 @@ pub(super) fn kind_of(error: &Error) -> Option<Kind> {
 
 /// Whether the device checks ids in its own memory: it accepts the call, writes the other rows, and the next download
 /// reports the id.
-pub(super) fn found_late(b: &Backend, kind: Kind) -> bool {
+pub(in crate::ops) fn found_late(b: &Backend, kind: Kind) -> bool {
     kind == Kind::Id && b.device() != DeviceId::Cpu
 }
 
 /// Fails unless a call returned an error of this kind, with a message. See [`found_late`].
-pub(super) fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill_kernels::Result<T>) {
+pub(in crate::ops) fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill_kernels::Result<T>) {
     let result = match result {
         Ok(_) if kind == Kind::Id => {
             buffer(suite.backend(), &[0_u32]).view(1, 1).and_then(|word| suite.backend().download(word, &mut [0]))
@@ -54,7 +55,7 @@ pub(super) fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill
 }
 
 /// Fails unless outputs of a refused call are still poison; where the id is found late, only their guards are.
-pub(super) fn assert_refused<T: Element>(b: &Backend, case: &str, kind: Kind, out: &Guarded<T>) {
+pub(in crate::ops) fn assert_refused<T: Element>(b: &Backend, case: &str, kind: Kind, out: &Guarded<T>) {
     if found_late(b, kind) {
         out.read(b);
     } else {
@@ -63,7 +64,7 @@ pub(super) fn assert_refused<T: Element>(b: &Backend, case: &str, kind: Kind, ou
 }
 
 /// Fails unless a call on a poisoned output returns an error of this kind and writes nothing.
-pub(super) fn refused<T: Element>(
+pub(in crate::ops) fn refused<T: Element>(
     suite: &Suite,
     case: &str,
     kind: Kind,
@@ -77,11 +78,21 @@ pub(super) fn refused<T: Element>(
 }
 
 /// A matrix of ones.
-pub(super) fn ones(b: &Backend, rows: usize, cols: usize) -> Guarded<f32> {
+pub(in crate::ops) fn ones(b: &Backend, rows: usize, cols: usize) -> Guarded<f32> {
     Guarded::of(b, &vec![1.0; rows * cols], rows, cols, Guard::ODD)
 }
 
 /// A column of ids.
-pub(super) fn ids(b: &Backend, ids: &[u32]) -> Guarded<u32> {
+pub(in crate::ops) fn ids(b: &Backend, ids: &[u32]) -> Guarded<u32> {
     Guarded::of(b, ids, ids.len(), 1, Guard::ODD)
+}
+
+/// A vector of ones.
+pub(in crate::ops) fn vector(b: &Backend, len: usize) -> Buffer<f32> {
+    buffer(b, &vec![1.0; len])
+}
+
+/// Runs with these words.
+pub(in crate::ops) fn runs_of(b: &Backend, words: &[u32], count: usize) -> Runs {
+    Runs { list: buffer(b, words), count }
 }

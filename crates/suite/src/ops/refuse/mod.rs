@@ -1,4 +1,5 @@
-//! Bad arguments: every operation refuses them with the right error and writes nothing.
+//! Bad arguments: every operation refuses them with the right error and writes nothing. Those of operations with one
+//! file of cases are in that file.
 
 mod attention;
 mod common;
@@ -8,15 +9,11 @@ mod latent;
 mod matrices;
 mod memory;
 mod norms;
-mod recurrent;
-mod rows;
-mod sampling;
 
 pub use attention::attention;
 pub use compositions::compositions;
 pub use experts::experts;
 pub use matrices::matrices;
 pub use memory::memory;
-pub use recurrent::recurrent;
-pub use rows::rows;
-pub use sampling::sampling;
+
+pub(super) use common::{Kind, expect, ones, refused, runs_of, vector};
