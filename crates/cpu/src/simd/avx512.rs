@@ -35,15 +35,20 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vnni"))
         .then(|| Self {
             bf16: is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(())),
-            prefetches: is_intel(),
+            prefetches: falls_behind(),
         })
     }
 }
 
-/// Whether Intel made this CPU.
-fn is_intel() -> bool {
+/// Whether the hardware's prefetcher falls behind a product with one activation row (docs/performance-notes.md). It does on
+/// Intel's CPUs and on Zen 5, but not on Zen 4.
+fn falls_behind() -> bool {
+    const ZEN_5: u32 = 0x1a;
     let leaf = __cpuid(0);
-    [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
+    let maker = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat();
+    let version = __cpuid(1).eax;
+    let family = (version >> 8 & 15) + (version >> 20 & 255);
+    maker == b"GenuineIntel" || maker == b"AuthenticAMD" && family >= ZEN_5
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
