@@ -7,6 +7,7 @@ use super::layout::Tiles;
 use super::matmul::{Gathered, Operand, column_cuts, gated_column_cuts, row_groups, starts};
 use super::offload::streamed::StreamedProduct;
 use super::out::OutRows;
+use super::pool::ChunkOrder;
 use super::weight::{Matrices, gate_and_up, matrices, shapes};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Groups;
@@ -70,6 +71,14 @@ impl<'a> ProductExperts<'a> {
         }
     }
 
+    /// The order of the chunks. Slots of experts in a file go to earlier tiles first (`offload/streamed.rs`).
+    fn order(&self) -> ChunkOrder {
+        match self {
+            Self::InMemory(_) => ChunkOrder::ByShare,
+            Self::Streamed(_) => ChunkOrder::Ascending,
+        }
+    }
+
     /// Calls `multiply` with the tensors and the index of an expert's matrix in them, for one chunk.
     fn with(&self, expert: usize, multiply: impl FnOnce(&[Tiles], usize)) {
         match self {
@@ -107,7 +116,7 @@ impl Cpu {
         let starts = starts(&shapes);
         let cols = column_cuts(&shapes, group_tiles.pairs.len(), self.pool.threads());
         let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
-        self.pool.each_scattered(&out, &group_tiles.pairs, &cols, &|tile, chunk, mut out| {
+        self.pool.each_scattered(&out, &group_tiles.pairs, &cols, experts.order(), &|tile, chunk, mut out| {
             let (tensor, columns) = cols.get(chunk);
             let expert = group_tiles.experts[tile];
             let start = starts[tensor];
@@ -134,7 +143,7 @@ impl Cpu {
         let h: OutRows<f32> = host::rows_mut(OP, &mut h)?;
         let cols = gated_column_cuts(gate_and_up(OP, &shapes)?, group_tiles.pairs.len(), self.pool.threads());
         let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
-        self.pool.each_scattered(&h, &group_tiles.pairs, &cols, &|tile, chunk, mut h| {
+        self.pool.each_scattered(&h, &group_tiles.pairs, &cols, experts.order(), &|tile, chunk, mut h| {
             let expert = group_tiles.experts[tile];
             let rows = group_tiles.gather(tile, &x, top_k);
             let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));

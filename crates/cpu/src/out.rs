@@ -4,7 +4,7 @@
 #![allow(unsafe_code)]
 
 use super::cuts::Cuts;
-use super::pool::Pool;
+use super::pool::{ChunkOrder, Pool};
 use gristmill_kernels::ops::Run;
 use gristmill_kernels::tensor::ViewMut;
 use std::marker::PhantomData;
@@ -262,13 +262,14 @@ impl Pool {
         out: &OutRows<f32>,
         lists: &[&[u32]],
         cols: &Cuts,
+        order: ChunkOrder,
         work: &(dyn Fn(usize, usize, Tile<f32>) + Sync),
     ) {
         let mut listed = vec![false; out.rows];
         for &row in lists.iter().copied().flatten() {
             assert!(!std::mem::replace(&mut listed[row as usize], true), "row {row} is in two tiles");
         }
-        self.run(lists.len() * cols.len(), &|i| {
+        self.run_ordered(order, lists.len() * cols.len(), &|i| {
             let list = i / cols.len();
             let col = i % cols.len();
             work(list, col, Tile { out, rows: TileRows::List(lists[list]), cols: cols.get(col).1 });

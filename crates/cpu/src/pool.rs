@@ -9,11 +9,16 @@
 //!
 //! The pool spins for about 50 µs, then parks. No thread waits for a thread that has not started. *Chunks write
 //! disjoint outputs, and no sum is split between threads.*
+//!
+//! A job is cut into *shares* of consecutive chunks. A thread claims chunks of its own share, then those that are left in
+//! the others. So a thread reads consecutive weights, and what it prefetches past the end of a chunk is its next chunk.
+//! Threads also write to fewer counters that others write to.
 
 #![allow(unsafe_code)]
 
 use gristmill_kernels::error::{Error, Result};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,16 +37,43 @@ const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const NUMBER: u64 = 1 << 16;
 
+/// The most shares of a job. More threads share a share, so that the last chunk is found after as many reads of counters.
+const MAX_SHARES: usize = 8;
+
 type Work = dyn Fn(usize) + Sync;
 
+/// The order in which threads claim the chunks of a job.
+#[derive(Clone, Copy)]
+pub(crate) enum ChunkOrder {
+    /// Each thread starts in a share of its own.
+    ByShare,
+    /// No chunk is claimed before a chunk with a lower number.
+    Ascending,
+}
+
+#[derive(Clone, Copy)]
 struct PoolJob {
     work: *const Work,
     chunks: usize,
+    shares: usize,
 }
 
+impl PoolJob {
+    /// The chunks of a share.
+    fn share(&self, share: usize) -> Range<usize> {
+        let start = |share: usize| self.chunks / self.shares * share + share.min(self.chunks % self.shares);
+        start(share)..start(share + 1)
+    }
+}
+
+/// The next chunk of a share, on cache lines of its own: processors fetch lines in pairs.
+#[repr(align(128))]
+struct NextChunk(AtomicUsize);
+
 struct PoolState {
+    threads: usize,
     state: AtomicU64,
-    next: AtomicUsize,
+    next: [NextChunk; MAX_SHARES],
     job: UnsafeCell<PoolJob>,
     caller: Mutex<Option<Thread>>,
     sleepers: AtomicUsize,
@@ -73,9 +105,10 @@ impl Pool {
         }
         fn nothing(_: usize) {}
         let shared = Arc::new(PoolState {
+            threads,
             state: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
-            job: UnsafeCell::new(PoolJob { work: &nothing as *const Work, chunks: 0 }),
+            next: [const { NextChunk(AtomicUsize::new(0)) }; MAX_SHARES],
+            job: UnsafeCell::new(PoolJob { work: &nothing as *const Work, chunks: 0, shares: 1 }),
             caller: Mutex::new(None),
             sleepers: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
@@ -126,6 +159,15 @@ impl Pool {
     ///
     /// Must not be called from within a chunk: that would deadlock.
     pub fn run(&self, chunks: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.run_ordered(ChunkOrder::ByShare, chunks, work);
+    }
+
+    /// [`Pool::run`] with an order of the chunks.
+    pub(crate) fn run_ordered(&self, order: ChunkOrder, chunks: usize, work: &(dyn Fn(usize) + Sync)) {
+        let shares = match order {
+            ChunkOrder::ByShare => self.threads().min(MAX_SHARES),
+            ChunkOrder::Ascending => 1,
+        };
         if self.workers.is_empty() || chunks <= 1 {
             return (0..chunks).for_each(work);
         }
@@ -135,16 +177,19 @@ impl Pool {
         // SAFETY: only lengthens the lifetime. `close` below returns, also when this thread's own chunk panics, only
         // after the job is closed and no worker is inside, and no worker can enter a closed job.
         let work = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const Work>(work) };
+        let job = PoolJob { work, chunks, shares };
         // SAFETY: `job_lock` is held and the job is closed with no worker inside, so no one else touches the cell.
-        unsafe { *shared.job.get() = PoolJob { work, chunks } };
-        shared.next.store(0, Ordering::Relaxed);
+        unsafe { *shared.job.get() = job };
+        for share in 0..shares {
+            shared.next[share].0.store(job.share(share).start, Ordering::Relaxed);
+        }
         let number = shared.state.load(Ordering::Relaxed) / NUMBER + 1;
         shared.state.store(number * NUMBER | OPEN, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
             self.workers.iter().for_each(|w| w.thread().unpark());
         }
         // SAFETY: the closure outlives this call.
-        let mine = catch_unwind(AssertUnwindSafe(|| shared.take_chunks(unsafe { &*work }, chunks)));
+        let mine = catch_unwind(AssertUnwindSafe(|| unsafe { shared.take_chunks(0, job) }));
         shared.timed(0, || shared.close());
         let theirs = shared.panicked.swap(false, Ordering::Relaxed);
         drop(job_lock);
@@ -177,13 +222,24 @@ impl PoolState {
         clocks[thread].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
 
-    fn take_chunks(&self, work: &Work, chunks: usize) {
-        loop {
-            let chunk = self.next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= chunks {
-                return;
+    /// Works on chunks until all are claimed: first those of the thread's own share, then those of the next shares.
+    ///
+    /// # Safety
+    /// The job's closure must live.
+    unsafe fn take_chunks(&self, thread: usize, job: PoolJob) {
+        // SAFETY: the caller's promise.
+        let work = unsafe { &*job.work };
+        let own = thread * job.shares / self.threads;
+        for share in (own..job.shares).chain(0..own) {
+            let end = job.share(share).end;
+            let next = &self.next[share].0;
+            // The read finds a finished share without taking its cache line from other threads.
+            while next.load(Ordering::Relaxed) < end {
+                let chunk = next.fetch_add(1, Ordering::Relaxed);
+                if chunk < end {
+                    work(chunk);
+                }
             }
-            work(chunk);
         }
     }
 
@@ -215,10 +271,11 @@ impl PoolState {
             }
             seen = number;
             spins = 0;
-            // SAFETY: this worker is inside the open job, so the caller does not touch the cell, and the closure lives.
-            let (work, chunks) = unsafe { (&*(*self.job.get()).work, (*self.job.get()).chunks) };
+            // SAFETY: this worker is inside the open job, so the caller does not touch the cell.
+            let job = unsafe { *self.job.get() };
             self.timed(thread, || {
-                if catch_unwind(AssertUnwindSafe(|| self.take_chunks(work, chunks))).is_err() {
+                // SAFETY: the closure lives until this worker leaves the job.
+                if catch_unwind(AssertUnwindSafe(|| unsafe { self.take_chunks(thread, job) })).is_err() {
                     self.panicked.store(true, Ordering::Relaxed);
                 }
             });
@@ -279,6 +336,59 @@ mod tests {
                     runs[i].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(runs.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+            }
+        }
+    }
+
+    #[test]
+    fn shares_cover_all_chunks() {
+        fn nothing(_: usize) {}
+        for (chunks, shares) in [(0, 1), (1, 1), (2, 8), (7, 3), (64, 8), (usize::MAX, 8)] {
+            let job = PoolJob { work: &nothing as *const Work, chunks, shares };
+            let ranges: Vec<Range<usize>> = (0..shares).map(|share| job.share(share)).collect();
+            assert_eq!((ranges[0].start, ranges[shares - 1].end), (0, chunks));
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start), "{ranges:?}");
+            assert!(ranges.iter().all(|range| range.len() - chunks / shares <= 1), "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn threads_start_in_their_own_shares_and_then_take_from_others() {
+        let pool = Pool::new(2).unwrap();
+        let caller = std::thread::current().id();
+        let started = std::sync::Barrier::new(2);
+        let (by_caller, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        pool.run(20, &|chunk| {
+            if std::thread::current().id() == caller {
+                by_caller.fetch_add(1 << chunk, Ordering::SeqCst);
+                if chunk == 0 {
+                    started.wait();
+                }
+                return;
+            }
+            others.fetch_add(1 << chunk, Ordering::SeqCst);
+            if chunk == 10 {
+                started.wait();
+                while by_caller.load(Ordering::SeqCst) != (1 << 20) - 1 - (1 << 10) {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!((others.into_inner(), by_caller.into_inner()), (1 << 10, (1 << 20) - 1 - (1 << 10)));
+    }
+
+    #[test]
+    fn chunks_in_order_start_in_order() {
+        let pool = Pool::new(4).unwrap();
+        let last: Mutex<Vec<(std::thread::ThreadId, usize)>> = Mutex::default();
+        for _ in 0..50 {
+            pool.run_ordered(ChunkOrder::Ascending, 64, &|chunk| {
+                lock(&last).push((std::thread::current().id(), chunk))
+            });
+            let seen = std::mem::take(&mut *lock(&last));
+            for thread in seen.iter().map(|(thread, _)| thread) {
+                let own: Vec<usize> = seen.iter().filter(|(id, _)| id == thread).map(|(_, chunk)| *chunk).collect();
+                assert!(own.is_sorted(), "{own:?}");
             }
         }
     }
