@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
+
+use super::control_group::ControlGroups;
 
 pub(super) fn available_memory() -> Option<u64> {
     let system = proc_kib("/proc/meminfo", "MemAvailable");
-    [system, control_group_memory()].into_iter().flatten().min()
+    [system, ControlGroups::of_process().and_then(|groups| groups.memory())].into_iter().flatten().min()
 }
 
 pub(super) fn peak_memory() -> Option<u64> {
@@ -17,12 +19,28 @@ pub(super) fn cpu_name() -> Option<String> {
     proc_field("/proc/cpuinfo", "model name")
 }
 
+/// The processors in the process's affinity mask.
+fn allowed_cpus() -> Option<Vec<usize>> {
+    Some(cpu_list(&proc_field("/proc/self/status", "Cpus_allowed_list")?))
+}
+
+pub(super) fn logical_cpus() -> Option<usize> {
+    allowed_cpus().map(|cpus| cpus.len())
+}
+
+pub(super) fn cpu_quota() -> Option<f64> {
+    ControlGroups::of_process()?.cpus()
+}
+
 /// Cores whose hardware threads are in the process's affinity mask.
 pub(super) fn cores() -> Option<usize> {
-    let cpus = cpu_list(&proc_field("/proc/self/status", "Cpus_allowed_list")?);
-    let siblings = |cpu: &usize| {
-        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
-    };
+    cores_of(Path::new("/sys/devices/system/cpu"), &allowed_cpus()?)
+}
+
+/// Cores that have one of these hardware threads.
+fn cores_of(system: &Path, cpus: &[usize]) -> Option<usize> {
+    let siblings =
+        |cpu: &usize| fs::read_to_string(system.join(format!("cpu{cpu}/topology/thread_siblings_list"))).ok();
     let cores: Option<BTreeSet<String>> = cpus.iter().map(siblings).collect();
     cores.map(|cores| cores.len())
 }
@@ -51,36 +69,6 @@ fn proc_kib(path: &str, name: &str) -> Option<u64> {
     proc_field(path, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The memory, in bytes, that the process's control group (version 2 or 1) and the groups above it have left.
-fn control_group_memory() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().filter_map(group_memory).min()
-}
-
-/// One line of `/proc/self/cgroup`: `number:controllers:path`, without controllers in version 2.
-fn group_memory(line: &str) -> Option<u64> {
-    let mut fields = line.splitn(3, ':').skip(1);
-    let controllers = fields.next()?;
-    let path = fields.next()?.trim_start_matches('/');
-    let (root, limit, usage, cache) = match controllers {
-        "" => ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        _ if controllers.split(',').any(|name| name == "memory") => {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        }
-        _ => return None,
-    };
-    // Inside a container the path may be that of the host, and its group is then mounted as the root.
-    let group = PathBuf::from(root).join(path);
-    let left = |group: PathBuf| {
-        let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-        // File pages that can be dropped count as used until they are.
-        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-        let cached = stat.lines().find_map(|line| line.strip_prefix(cache)?.trim().parse::<u64>().ok()).unwrap_or(0);
-        Some(number(limit)?.saturating_sub(number(usage)?.saturating_sub(cached)))
-    };
-    group.ancestors().take_while(|dir| dir.starts_with(root)).filter_map(|dir| left(dir.to_owned())).min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +78,22 @@ mod tests {
         assert_eq!(cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
         assert_eq!(cpu_list("5"), [5]);
         assert_eq!(cpu_list(""), [0; 0]);
+    }
+
+    #[test]
+    fn hardware_threads_of_a_core_count_once() {
+        let system = std::env::temp_dir().join(format!("gristmill-cores-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&system);
+        for (cpu, siblings) in ["0,4", "1,5", "2,6", "3", "0,4", "1,5", "2,6"].iter().enumerate() {
+            let topology = system.join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&topology).unwrap();
+            fs::write(topology.join("thread_siblings_list"), format!("{siblings}\n")).unwrap();
+        }
+        let cores = |list| cores_of(&system, &cpu_list(list));
+        assert_eq!(["0-6", "0-3", "4-6", "0,4", "3"].map(cores), [4, 4, 3, 1, 1].map(Some));
+        // A system that does not state it.
+        assert_eq!(cores("0-7"), None);
+        let _ = fs::remove_dir_all(&system);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Processors and memory that this process may use. On Linux control groups count; an unknown value is `None`, never a
 //! guess.
 
+#[cfg(target_os = "linux")]
+mod control_group;
 mod facts;
 #[cfg(target_os = "linux")]
 mod linux;

@@ -2,6 +2,14 @@
 
 use sysinfo::System;
 
+pub(super) fn logical_cpus() -> Option<usize> {
+    None
+}
+
+pub(super) fn cpu_quota() -> Option<f64> {
+    None
+}
+
 pub(super) fn cores() -> Option<usize> {
     System::physical_core_count().ok()
 }
