@@ -62,10 +62,8 @@ pub(crate) struct DeviceArgs {
     /// means the CPU. With --device cuda or --gpu-memory: the most host memory for experts.
     #[arg(long, value_name = "SIZE", value_parser = numbers::size, help_heading = "Device")]
     pub(crate) cpu_memory: Option<u64>,
-    /// A folder of CUDA kernels that `gristmill kernels` has written [default: share/gristmill/kernels next to the program or
-    /// next to its folder, if it exists]. On other devices, the option changes nothing.
-    #[arg(long, value_name = "FOLDER", help_heading = "Device")]
-    pub(crate) kernels: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) kernels: KernelsArg,
     /// See [`LoadOptions::prediction_heads`].
     #[arg(skip)]
     pub(crate) prediction_heads: bool,
@@ -75,6 +73,31 @@ pub(crate) struct DeviceArgs {
     /// A device that is open, in place of the named one: models share it.
     #[arg(skip)]
     pub(crate) shared: Option<Arc<Backend>>,
+}
+
+/// The folder of kernels that were compiled ahead.
+#[derive(Args, Clone, Default)]
+pub(crate) struct KernelsArg {
+    /// A folder of CUDA kernels that `gristmill kernels` has written [default: share/gristmill/kernels next to the program or
+    /// next to its folder, if it exists]. On other devices, the option changes nothing.
+    #[arg(long, value_name = "FOLDER", help_heading = "Device")]
+    kernels: Option<PathBuf>,
+}
+
+impl KernelsArg {
+    /// The folders that a device reads.
+    pub(crate) fn folders(&self) -> Result<Vec<PathBuf>, Failure> {
+        match &self.kernels {
+            Some(folder) if folder.is_dir() => Ok(vec![folder.clone()]),
+            Some(folder) => {
+                let folder = folder.display();
+                Err(Failure::new(format!(
+                    "--kernels {folder}: there is no such folder; write it with gristmill kernels"
+                )))
+            }
+            None => Ok(env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default()),
+        }
+    }
 }
 
 /// [`Precision`] on the command line.
@@ -177,20 +200,6 @@ impl DeviceArgs {
         Self { experts_on: ExpertPlacement::Device, ..self.clone() }
     }
 
-    /// Folders of kernels that were compiled ahead.
-    fn kernels(&self) -> Result<Vec<PathBuf>, Failure> {
-        match &self.kernels {
-            Some(folder) if folder.is_dir() => Ok(vec![folder.clone()]),
-            Some(folder) => {
-                let folder = folder.display();
-                Err(Failure::new(format!(
-                    "--kernels {folder}: there is no such folder; write it with gristmill kernels"
-                )))
-            }
-            None => Ok(env::current_exe().map(|program| ahead::installed(&program)).unwrap_or_default()),
-        }
-    }
-
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
         Ok(LoadOptions {
@@ -203,7 +212,7 @@ impl DeviceArgs {
             cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,
             precision: self.precision.into(),
-            kernels: self.kernels()?,
+            kernels: self.kernels.folders()?,
             ..LoadOptions::default()
         })
     }

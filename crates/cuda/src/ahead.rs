@@ -93,6 +93,7 @@ impl AbsentCard {
 /// Kernels of one architecture by one compiler.
 #[derive(Debug)]
 pub struct Folder {
+    architecture: String,
     compiler: (i32, i32),
     files: Cache,
 }
@@ -109,9 +110,8 @@ pub struct Compiled {
 }
 
 impl Folder {
-    /// The folders of an architecture (`sm_90a`) in a folder of kernels, the newest compiler first; none if the folder is
-    /// missing.
-    pub fn all(folder: &Path, architecture: &str) -> Vec<Folder> {
+    /// The folders of all architectures in a folder of kernels, the newest compiler first; none if the folder is missing.
+    pub fn all(folder: &Path) -> Vec<Folder> {
         let mut found: Vec<Folder> = folder
             .read_dir()
             .into_iter()
@@ -119,19 +119,35 @@ impl Folder {
             .flatten()
             .filter_map(|entry| {
                 let name = entry.file_name();
-                let version = name.to_str()?.strip_prefix(architecture)?.strip_prefix("-nvrtc")?;
+                let (architecture, version) = name.to_str()?.split_once("-nvrtc")?;
                 let (major, minor) = version.split_once('.')?;
                 let compiler = (major.parse().ok()?, minor.parse().ok()?);
-                Some(Folder { compiler, files: Cache::at(entry.path()) })
+                Some(Folder { architecture: architecture.to_owned(), compiler, files: Cache::at(entry.path()) })
             })
             .collect();
-        found.sort_by_key(|folder| std::cmp::Reverse(folder.compiler));
+        found.sort_by(|a, b| (b.compiler, &a.architecture).cmp(&(a.compiler, &b.architecture)));
         found
     }
 
     fn new(folder: &Path, architecture: &str, compiler: (i32, i32)) -> Folder {
         let (major, minor) = compiler;
-        Folder { compiler, files: Cache::at(folder.join(format!("{architecture}-nvrtc{major}.{minor}"))) }
+        let files = Cache::at(folder.join(format!("{architecture}-nvrtc{major}.{minor}")));
+        Folder { architecture: architecture.to_owned(), compiler, files }
+    }
+
+    /// The architecture in NVRTC's terms: `sm_90a`.
+    pub fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
+    /// Major and minor version of the NVRTC that compiled the kernels.
+    pub fn compiler(&self) -> (i32, i32) {
+        self.compiler
+    }
+
+    /// The files.
+    pub fn files(&self) -> &Cache {
+        &self.files
     }
 
     /// The machine code of an input, unless it is missing or damaged.

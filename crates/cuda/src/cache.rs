@@ -55,6 +55,18 @@ impl Cache {
         Ok((files, bytes))
     }
 
+    /// The number of files that are truncated or changed. It reads all files.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn damaged(&self) -> io::Result<usize> {
+        let mut damaged = 0;
+        for entry in fs::read_dir(&self.folder)? {
+            damaged += usize::from(read(&entry?.path()).is_none());
+        }
+        Ok(damaged)
+    }
+
     /// Writes a file and removes it.
     ///
     /// # Errors
@@ -76,9 +88,7 @@ impl Cache {
 
     /// The content kept under this name, unless it is missing, cut off or changed.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
-        let content = fs::read(self.folder.join(name)).ok()?;
-        let (hash, code) = content.split_at_checked(HASH)?;
-        (Sha256::digest(code).as_slice() == hash).then(|| code.to_vec())
+        read(&self.folder.join(name))
     }
 
     /// Writes it.
@@ -96,6 +106,13 @@ impl Cache {
             let _ = self.trouble.set(trouble);
         }
     }
+}
+
+/// The machine code in a file, unless the file is missing, truncated or changed.
+fn read(file: &Path) -> Option<Vec<u8>> {
+    let content = fs::read(file).ok()?;
+    let (hash, code) = content.split_at_checked(HASH)?;
+    (Sha256::digest(code).as_slice() == hash).then(|| code.to_vec())
 }
 
 /// Whole or not at all: several threads and processes may compile the same.

@@ -53,7 +53,8 @@ impl MachineCode {
         folders: &[PathBuf],
     ) -> Result<Self, String> {
         let architecture = architecture(capability);
-        let ahead: Vec<Folder> = folders.iter().flat_map(|folder| Folder::all(folder, &architecture)).collect();
+        let all = folders.iter().flat_map(|folder| Folder::all(folder));
+        let ahead: Vec<Folder> = all.filter(|folder| folder.architecture() == architecture).collect();
         match nvrtc {
             Err(reason) if ahead.is_empty() => Err(reason),
             nvrtc => {

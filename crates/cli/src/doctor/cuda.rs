@@ -1,7 +1,7 @@
 //! CUDA: NVIDIA's driver, compiler and devices.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gristmill_cuda::cache::Cache;
 use gristmill_cuda::nvrtc::Nvrtc;
@@ -13,12 +13,13 @@ use gristmill_suite::Extent;
 use super::checks::Checks;
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
-use super::ops;
+use super::{ahead, ops};
 use crate::console;
 use crate::failure::Failure;
 
-/// Checks the driver, NVRTC, the kernel cache and the devices. Returns the usable devices with their names.
-pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, CudaDevice)>, Failure> {
+/// Checks the driver, NVRTC, the kernel cache, the folders of kernels that were compiled ahead, and the devices. Returns the
+/// usable devices with their names.
+pub(super) fn devices(kernels: &[PathBuf], findings: &mut Findings) -> Result<Vec<(String, CudaDevice)>, Failure> {
     let count = count(findings)?;
     // Without a device, a missing NVRTC or cache is no failure.
     let missing = if count > 0 { Verdict::Bad } else { Verdict::Absent };
@@ -34,10 +35,11 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, CudaDevice
         Err(reason) => findings.add(missing, "cache of kernels", reason)?,
         Ok(found) => findings.add(Verdict::Good, "cache of kernels", found)?,
     }
+    ahead::check(kernels, findings)?;
     let mut usable = Vec::new();
     for number in 0..count {
         let name = format!("cuda:{number}");
-        match open(number) {
+        match open(number, kernels) {
             Err(error) => findings.add(Verdict::Bad, &name, error)?,
             Ok((device, found)) => {
                 findings.add(Verdict::Good, &name, found)?;
@@ -84,14 +86,14 @@ fn cache() -> Result<String, String> {
 }
 
 /// A path without the user's name: the home folder is `~`.
-fn abbreviated(path: &Path) -> String {
+pub(super) fn abbreviated(path: &Path) -> String {
     let below = std::env::home_dir().and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
 /// A device and its description. The error of a device that is too old has the description.
-fn open(number: u32) -> Result<(CudaDevice, String), Error> {
-    let device = CudaDevice::open(number)?;
+fn open(number: u32, kernels: &[PathBuf]) -> Result<(CudaDevice, String), Error> {
+    let device = CudaDevice::open_with(number, kernels)?;
     let properties = device.properties();
     let major = properties.architecture / 10;
     let minor = properties.architecture % 10;
@@ -104,7 +106,8 @@ fn open(number: u32) -> Result<(CudaDevice, String), Error> {
     Ok((device, found))
 }
 
-/// Compiles kernels for a device, measures its rates, and runs the op suite and the built-in model.
+/// Compiles kernels for a device, measures its rates, and runs the op suite and the built-in model. Without a compiler, it checks
+/// nothing.
 pub(super) fn device(
     name: &str,
     device: &CudaDevice,
@@ -112,6 +115,10 @@ pub(super) fn device(
     checks: Checks,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
+    if Nvrtc::open().is_err() {
+        let found = "not checked, because NVRTC is missing; only models whose kernels were compiled ahead run";
+        return findings.add(Verdict::Absent, format_args!("{name}: operations"), found);
+    }
     match checks.extent {
         Extent::All => super::checks::compile(name, &units::all(), |unit| device.prepare(unit), findings)?,
         Extent::Quick => ops::compile(name, device, checks, findings)?,

@@ -1,5 +1,6 @@
 //! `doctor`: checks drivers, devices, and the results of their operations.
 
+mod ahead;
 mod checks;
 mod cuda;
 mod finding;

@@ -16,15 +16,16 @@ use super::checks::Checks;
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
 use super::{cuda, ops};
+use crate::args::KernelsArg;
 use crate::console;
 use crate::failure::Failure;
 
 /// Check this machine's drivers and devices, and the results of their operations.
 ///
-/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache. On macOS, it checks Metal's
-/// devices. Compares every operation of every device (or of the CPU) and the built-in model with a simple reference. By
-/// default, this compiles the kernels that the usual formats of weights need, and takes about a minute. If a check fails,
-/// its line has a remedy, and the exit code is 1.
+/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC, the kernel cache and kernels that were compiled ahead. On
+/// macOS, it checks Metal's devices. Compares every operation of every device (or of the CPU) and the built-in model with a
+/// simple reference. By default, this compiles the kernels that the usual formats of weights need, and takes about a minute. If
+/// a check fails, its line has a remedy, and the exit code is 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
     /// Compile all kernels, and compare the operations in all cases, with all formats of weights. This takes minutes.
@@ -33,6 +34,8 @@ pub(crate) struct DoctorArgs {
     /// Also write the results to this file as Markdown, for example for a bug report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    kernels: KernelsArg,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
@@ -41,6 +44,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
     }
+    let kernels = args.kernels.folders()?;
     let today = clock::format(SystemTime::now(), "%F");
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
     console::print_report(format_args!("{title}\n"))?;
@@ -49,7 +53,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let mut findings = Findings::default();
     cpu(&mut findings)?;
     let reference = ReferenceRun::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
-    let devices = cuda::devices(&mut findings)?;
+    let devices = cuda::devices(&kernels, &mut findings)?;
     for (name, device) in &devices {
         cuda::device(name, device, &reference, checks, &mut findings)?;
     }

@@ -169,6 +169,16 @@ fn kernels_compiled_ahead() {
     assert!(used.contains("compiled ahead (") && used.ends_with(", 0 compiled now"), "{used}");
     ahead.success();
     run(&DRIVER_ALONE, "").success();
+    let doctor = with(&DRIVER_ALONE, "", NO_HOME, &["doctor", "--kernels", kernels]);
+    let line = |what: &str| doctor.out.lines().find(|line| line.contains(what)).expect(&doctor.out).to_owned();
+    let found = line("kernels compiled ahead");
+    assert!(
+        found.starts_with("ok ") && found.ends_with(": sm_80, sm_90a") && found.contains("by NVRTC 13.2"),
+        "{found}"
+    );
+    // The device is opened with them, but the checks of operations need NVRTC.
+    assert!(line("FAILED NVRTC").contains("was not found") && line("cuda:0 ").starts_with("ok "), "{}", doctor.out);
+    assert!(line("cuda:0: operations").starts_with("- ") && !doctor.out.contains("cuda:0: matmul"), "{}", doctor.out);
     let nowhere = ["run", "-m", "MODEL", "--kernels", "no/such/folder", "hello"];
     refused(&on("", NO_HOME, &nowhere), &["--kernels no/such/folder", "gristmill kernels"]);
     // The driver refuses them, but not those that are compiled instead.
@@ -179,10 +189,18 @@ fn kernels_compiled_ahead() {
     instead.success();
     refused(&run(&LIBRARIES, "new-code"), &["driver may be older than NVRTC"]);
     refused(&run(&DRIVER_ALONE, "new-code"), &["not compiled ahead", "NVRTC, was not found"]);
-    // Kernels of another source have other names.
     let of_device = folder.join("sm_90a-nvrtc13.2");
     let files: Vec<PathBuf> = fs::read_dir(&of_device).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 5);
+    // A damaged file.
+    let bytes = fs::read(&files[0]).unwrap();
+    fs::write(&files[0], &bytes[..bytes.len() - 1]).unwrap();
+    let doctor = on("no-device", &home, &["doctor", "--kernels", kernels]);
+    let damaged = doctor.out.lines().find(|line| line.contains("kernels compiled ahead")).expect(&doctor.out);
+    assert!(damaged.starts_with("FAILED ") && damaged.contains(": 1 of ") && damaged.contains("delete"), "{damaged}");
+    assert_eq!(doctor.code, Some(1));
+    fs::write(&files[0], &bytes).unwrap();
+    // Kernels of another source have other names.
     for file in files {
         fs::rename(&file, file.with_extension("other")).unwrap();
     }
@@ -244,8 +262,14 @@ fn the_doctor_without_a_device() {
         out.ends_with("everything that was checked works; --all checks all kernels and formats, in minutes\n"),
         "{out}"
     );
-    for line in ["ok     CPU ", "ok     memory ", "-      devices ", "-      cache of kernels ", "ok     cpu: matmul "]
-    {
+    for line in [
+        "ok     CPU ",
+        "ok     memory ",
+        "-      devices ",
+        "-      cache of kernels ",
+        "-      kernels compiled ahead ",
+        "ok     cpu: matmul ",
+    ] {
         assert!(out.contains(line), "{line}: {out}");
     }
     let page = fs::read_to_string(&report).unwrap();
