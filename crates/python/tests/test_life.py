@@ -230,6 +230,7 @@ def test_models_share_a_device(llm):
         ({"model": ""}, gristmill.OptionError, ValueError, "model: the name is empty"),
         ({"model": "a/b", "offline": True}, gristmill.ModelFileError, OSError, "a/b"),
         ({"device": "abacus"}, gristmill.DeviceError, RuntimeError, "abacus"),
+        ({"kernels": "missing"}, gristmill.OptionError, ValueError, "kernels missing: there is no such folder"),
         ({"cpu_memory": "1MB"}, gristmill.OutOfMemoryError, MemoryError, "memory"),
         ({"sampling": gristmill.SamplingParams(n=2)}, gristmill.OptionError, ValueError, "sampling: n"),
     ],

@@ -1,33 +1,18 @@
-//! `dist check`: each Linux artifact is installed on a bare root of Debian, which has no compiler, and runs README's first
-//! command there.
+//! `dist check`: each Linux artifact is installed on a bare root of Debian, which has no compiler, and runs there.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use super::archive::{self, file_stem};
+use super::archive::file_stem;
+use super::bare::{self, COMMAND, Installation, Proof};
 use super::build::Built;
 use super::install::SCRIPT;
 use super::product::{NAME, Release};
 use super::sums::{self, SUMS};
 use super::targets::{GLIBC, System, TARGETS, Target};
-use super::{run, sh_in};
+use super::wheel;
 use crate::root;
-
-/// The distribution of the bare root.
-const SUITE: &str = "bookworm";
-/// README's first command.
-const COMMAND: &str = "gristmill run \"Once upon a time\"";
-/// The fewest bytes of a story.
-const LEAST_STORY: usize = 100;
-
-/// A way to install an artifact on a bare root: lines of a shell there, where `/artifacts` has all artifacts.
-struct Installation {
-    artifact: String,
-    line: String,
-    program: &'static str,
-}
 
 /// Checks all artifacts that are there, and fails if there are none.
 pub(super) fn check(release: &Release, out: &Path) -> Result<(), String> {
@@ -42,13 +27,16 @@ pub(super) fn check(release: &Release, out: &Path) -> Result<(), String> {
         let built = Built::new(target);
         let files = [built.program(), built.folder.join("libgristmill.so")];
         files.iter().filter(|file| file.is_file()).try_for_each(|file| check_glibc(file))?;
-        let present = |installation: &Installation| out.join(&installation.artifact).is_file();
-        for installation in installations(release, target).iter().filter(|installation| present(installation)) {
-            let story = match built.runs_here() {
-                true => on_bare_root(installation, out)?,
-                false => emulated(target, installation, out)?,
+        for installation in &installations(release, target) {
+            if !installation.artifacts.iter().all(|artifact| out.join(artifact).is_file()) {
+                continue;
+            }
+            let printed = match built.runs_here() {
+                true => bare::installed(installation, out)?,
+                false if installation.proof == Proof::Kernels => continue,
+                false => bare::emulated(target, installation, out)?,
             };
-            println!("{}: {}", installation.artifact, story.lines().next().unwrap_or_default());
+            println!("{}: {}", installation.artifacts[0], printed.lines().next().unwrap_or_default());
             checked += 1;
         }
     }
@@ -63,121 +51,49 @@ fn installations(release: &Release, target: Target) -> Vec<Installation> {
     let (version, stem) = (&release.version, file_stem(NAME, release, target.triple));
     let archive = format!("{stem}.tar.gz");
     let (deb, rpm) = (format!("{NAME}_{version}_{}.deb", target.deb), format!("{NAME}-{version}-1.{}.rpm", target.rpm));
+    let (kernels, kernels_deb) =
+        (format!("{NAME}-kernels-{version}.tar.gz"), format!("{NAME}-kernels_{version}_all.deb"));
+    let script = format!("GRISTMILL_DOWNLOADS=/artifacts sh /artifacts/{SCRIPT} /usr/local/bin");
+    let wheel = wheel::name(release, target);
     vec![
-        Installation { line: format!("dpkg --install /artifacts/{deb}"), program: "/usr/bin/gristmill", artifact: deb },
+        Installation {
+            line: format!("dpkg --install /artifacts/{deb}"),
+            artifacts: vec![deb.clone()],
+            packages: "",
+            proof: Proof::Story,
+        },
         // Debian has no database of rpm's packages.
         Installation {
             line: format!("cd / && rpm2cpio /artifacts/{rpm} | cpio --extract --make-directories --quiet"),
-            program: "/usr/bin/gristmill",
-            artifact: rpm,
+            artifacts: vec![rpm],
+            packages: "rpm2cpio,cpio",
+            proof: Proof::Story,
         },
         Installation {
-            line: format!("GRISTMILL_DOWNLOADS=/artifacts sh /artifacts/{SCRIPT} /usr/local/bin"),
-            program: "/usr/local/bin/gristmill",
-            artifact: archive,
+            line: script.clone(),
+            artifacts: vec![archive.clone(), SCRIPT.to_owned()],
+            packages: "",
+            proof: Proof::Story,
+        },
+        Installation {
+            line: format!("python3 -m venv /venv && /venv/bin/pip install --quiet --no-index /artifacts/{wheel}"),
+            artifacts: vec![wheel],
+            packages: "python3-venv",
+            proof: Proof::Python,
+        },
+        Installation {
+            line: format!("dpkg --install /artifacts/{deb} /artifacts/{kernels_deb}"),
+            artifacts: vec![kernels_deb, deb],
+            packages: "",
+            proof: Proof::Kernels,
+        },
+        Installation {
+            line: format!("{script} && tar -xzf /artifacts/{kernels} -C /usr/local"),
+            artifacts: vec![kernels, archive, SCRIPT.to_owned()],
+            packages: "",
+            proof: Proof::Kernels,
         },
     ]
-}
-
-/// Installs an artifact on a new root and runs the program there.
-fn on_bare_root(installation: &Installation, out: &Path) -> Result<String, String> {
-    let bare =
-        bare_root(env::consts::ARCH, if installation.artifact.ends_with(".rpm") { "rpm2cpio,cpio" } else { "" })?;
-    let result = (|| {
-        let artifacts = bare.join("artifacts");
-        fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;
-        for name in [installation.artifact.as_str(), SCRIPT] {
-            fs::copy(out.join(name), artifacts.join(name)).map_err(|error| format!("{name}: {error}"))?;
-        }
-        let line = format!("! command -v cc gcc clang rustc && {} >&2 && {COMMAND}", installation.line);
-        let chroot = |line: &str| {
-            Command::new("chroot")
-                .arg(&bare)
-                .args(["sh", "-euc", line])
-                .env_clear()
-                .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
-                .env("HOME", "/root")
-                .output()
-        };
-        let output = chroot(&line).map_err(|error| format!("chroot: cannot be started: {error}"))?;
-        story(installation, &output)
-    })();
-    fs::remove_dir_all(&bare).map_err(|error| format!("{}: {error}", bare.display()))?;
-    result
-}
-
-/// Unpacks an artifact of another architecture into a root of it, and runs the program in an emulator.
-fn emulated(target: Target, installation: &Installation, out: &Path) -> Result<String, String> {
-    let bare = bare_root(target.image, "")?;
-    let result = (|| {
-        let artifact = out.join(&installation.artifact);
-        let program = match installation.artifact.rsplit('.').next() {
-            Some("deb") => {
-                run("dpkg-deb", &["--extract", &artifact.display().to_string(), &bare.display().to_string()])?;
-                bare.join(&installation.program[1..])
-            }
-            Some("rpm") => {
-                sh_in(
-                    &bare,
-                    &format!("rpm2cpio {} | cpio --extract --make-directories --quiet", archive::quoted(&artifact)),
-                )?;
-                bare.join(&installation.program[1..])
-            }
-            _ => {
-                archive::unpack(&artifact, &bare)?;
-                bare.join(installation.artifact.trim_end_matches(".tar.gz")).join(target.program())
-            }
-        };
-        let mut emulator = Command::new(format!("qemu-{}-static", target.uname.1));
-        let output = emulator.arg("-L").arg(&bare).arg(program).args(["run", "Once upon a time"]).output();
-        story(
-            installation,
-            &output.map_err(|error| format!("{emulator:?}: cannot be started: {error}; install qemu-user-static"))?,
-        )
-    })();
-    fs::remove_dir_all(&bare).map_err(|error| format!("{}: {error}", bare.display()))?;
-    result
-}
-
-fn story(installation: &Installation, output: &std::process::Output) -> Result<String, String> {
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match output.status.success() && text.len() >= LEAST_STORY {
-        true => Ok(text),
-        false => Err(format!(
-            "{}: {COMMAND} failed, {}, and printed {text:?}\n{}",
-            installation.artifact,
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        )),
-    }
-}
-
-/// A new root with Debian's essential packages of an architecture, from the sources of this system's apt.
-fn bare_root(architecture: &str, packages: &str) -> Result<PathBuf, String> {
-    let bare = root().join("target/dist/root");
-    if bare.exists() {
-        fs::remove_dir_all(&bare).map_err(|error| format!("{}: {error}", bare.display()))?;
-    }
-    let debian = match architecture {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let is_own = architecture == env::consts::ARCH;
-    // Packages of another architecture cannot be configured here: their files are unpacked.
-    let variant = if is_own { "--variant=essential" } else { "--variant=extract" };
-    let packages = match (packages, is_own) {
-        ("", true) => String::new(),
-        ("", false) => "--include=libc6".to_owned(),
-        (packages, _) => format!("--include={packages}"),
-    };
-    let sources = "$(find /etc/apt -name '*.list' -o -name '*.sources')";
-    let line = format!(
-        "mmdebstrap --quiet --mode=root {variant} --architectures={debian} {packages} {SUITE} {} {sources}",
-        archive::quoted(&bare)
-    );
-    sh_in(root(), &line)?;
-    Ok(bare)
 }
 
 /// Compares the files with their sums.

@@ -2,6 +2,7 @@
 
 mod archive;
 mod artifacts;
+mod bare;
 mod build;
 mod check;
 mod container;

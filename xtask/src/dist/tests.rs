@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::artifacts::{ARTIFACTS, Inputs};
+use super::bare::Proof;
 use super::check::newest_glibc;
 use super::product::Release;
 use super::reproduce::differing;
@@ -58,6 +59,17 @@ fn the_newest_glibc_is_found() {
     assert_eq!(newest_glibc(text), Some((2, 28)));
     assert_eq!(newest_glibc("GLIBC_2.34 (4)"), Some((2, 34)));
     assert_eq!(newest_glibc("nothing"), None);
+}
+
+#[test]
+fn an_installation_that_prints_something_else_is_no_proof() {
+    let kernels = "ok     kernels compiled ahead       /usr/share/gristmill/kernels, by NVRTC 12.9: sm_75, sm_120";
+    assert!(Proof::Kernels.holds(kernels) && !Proof::Kernels.holds(&kernels.replace("sm_120", "sm_90a")));
+    assert!(!Proof::Kernels.holds(&kernels.replace("ok ", "- ")) && !Proof::Kernels.holds(""));
+    let story = "a story of 50 bytes, which is shorter than it is. ".repeat(2);
+    assert!(Proof::Story.holds(&story) && !Proof::Story.holds(&story[1..]));
+    // Of the program and of Python.
+    assert!(Proof::Python.holds(&story.repeat(2)) && !Proof::Python.holds(&story));
 }
 
 #[test]

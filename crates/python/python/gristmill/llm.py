@@ -135,6 +135,7 @@ class LLM:
         experts_on: str | None = None,
         gpu_memory: str | int | None = None,
         cpu_memory: str | int | None = None,
+        kernels: str | PathLike[str] | None = None,
         count_experts: bool = False,
         draft: str | None = None,
         draft_tokens: int | None = None,
@@ -154,7 +155,13 @@ class LLM:
     ) -> None:
         shared = device.engine if isinstance(device, LLM) else None
         if shared is not None:
-            own = {"threads": threads, "cpu_level": cpu_level, "gpu_memory": gpu_memory, "experts_on": experts_on}
+            own = {
+                "threads": threads,
+                "cpu_level": cpu_level,
+                "gpu_memory": gpu_memory,
+                "experts_on": experts_on,
+                "kernels": kernels,
+            }
             if given := [option for option, value in own.items() if value is not None]:
                 raise OptionError(f"{given[0]}: the device is that of another LLM; leave it out")
         settings = sampling.fields() if sampling is not None else {}
@@ -177,6 +184,7 @@ class LLM:
             "experts_on": experts_on,
             "gpu_memory": gpu_memory,
             "cpu_memory": cpu_memory,
+            "kernels": kernels,
             "count_experts": count_experts,
             "draft": draft,
             "draft_tokens": draft_tokens,
