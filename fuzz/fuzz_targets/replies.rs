@@ -2,46 +2,9 @@
 //! arguments.
 #![no_main]
 
-use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};
+use gristmill_text::reply::{Reply, ReplyEvent, ReplyForm, ReplyOptions, Syntax};
 use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
-
-/// Marks by which forms are recognised.
-const TEMPLATES: [&str; 33] = [
-    "<tool_call>",
-    "<function=",
-    "<|python_tag|>",
-    "<|python_start|>",
-    "[TOOL_CALLS][THINK]",
-    "[TOOL_CALLS][ARGS]",
-    "<|channel|>",
-    "<arg_key>",
-    "<｜tool▁sep｜>",
-    "<｜tool▁sep｜>```json",
-    "]<]minimax[>[",
-    "<global_setting>",
-    "<tool_calls>[",
-    "<atem:function_calls>",
-    "<|tool_call_argument_begin|>",
-    "<tool_sep{}>",
-    "<minimax:tool_call>",
-    "<|tool_call>",
-    "<seed:tool_call>",
-    "<|tool_list_start|>",
-    "<|tool_call:begin|>",
-    "｜DSML｜function_calls>",
-    "｜DSML｜",
-    "<|open|><|close|><|sep|>",
-    "<function name=\"<param name=\"",
-    "<|tools_prefix|>",
-    "<TOOLCALL>",
-    "<|tool_call|>",
-    "<|message_sep|>'function call'",
-    "<|function_call|>",
-    "<tool_calls>\\n{\"name\"",
-    "'<function=''</function>'",
-    ">>>all",
-];
 
 fn events<'t>(mut reply: Reply, pieces: impl Iterator<Item = &'t str>) -> Vec<ReplyEvent> {
     let mut events: Vec<ReplyEvent> = Vec::new();
@@ -59,11 +22,13 @@ fn events<'t>(mut reply: Reply, pieces: impl Iterator<Item = &'t str>) -> Vec<Re
 
 fuzz_target!(|input: (u8, bool, bool, &str)| {
     let (choice, is_open, parallel_calls, text) = input;
-    let template = TEMPLATES[usize::from(choice) % TEMPLATES.len()];
+    let forms: Vec<&Syntax> = Syntax::all().collect();
+    let syntax = forms[usize::from(choice) % forms.len()];
     let prompt = if is_open { "<|im_start|>assistant\n<think>\n" } else { "" };
     let tools = [Tool { name: "f".to_owned(), ..Tool::default() }];
     let options = ReplyOptions { parallel_calls, ..ReplyOptions::for_tools(&tools) };
-    let reply = || Reply::new(Some(template), prompt, options.clone());
+    // The text is the template too, because marks around reasoning are those that a template has.
+    let reply = || ReplyForm::new(syntax, text, prompt, options.clone()).parser();
     let whole = events(reply(), [text].into_iter());
     let mut bytes = [0; 4];
     let mut pieces = Vec::new();

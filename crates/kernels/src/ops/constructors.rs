@@ -1,13 +1,13 @@
 //! Constructors of operations: a line beside each struct.
 //!
 //! `new` takes the fields without defaults, in the order of the struct but outputs last. A setter, named like its field,
-//! sets each of the others. A new field of an operation gets a default here, so calls of `new` do not change.
+//! sets each of the others. A new field of an operation gets a default there, so calls of `new` do not change.
 //!
 //! # Structs of operations are open, their constructors are stable
 //!
 //! A backend destructures an operation without `..`, so the compiler reports each backend that ignores a new field;
-//! `#[non_exhaustive]` would turn this error into wrong numbers. Applications call `new` and setters
-//! (`ops/constructors.rs`), in which a new field has a default.
+//! `#[non_exhaustive]` would turn this error into wrong numbers. Applications call `new` and setters, in which a new
+//! field has a default.
 //!
 //! - *The caller provides outputs and scratch, so an operation does not allocate. A GPU's workspace grows to the need
 //!   of its largest operation, and is kept.*

@@ -1,52 +1,9 @@
 //! A model's reply, taken apart as it is generated: reasoning, content, and calls of tools.
 //!
-//! How models mark these differs; a chat template shows which form its model writes (`syntax`):
-//!
-//! - Muse Glimmer, if the template has `<atem:function_calls>`: messages to recipients. Those to `self` are reasoning,
-//!   those to a tool have tags of a call (`muse`).
-//! - Harmony (gpt-oss), if the template has `<|channel|>`: messages on channels. Those to `functions.NAME` are calls,
-//!   those on the channel `final` content, others reasoning.
-//! - Mistral, if it has `[TOOL_CALLS]`: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or
-//!   `[TOOL_CALLS]NAME[ARGS]{…}` if it has `[ARGS]`; both are read. Reasoning is in `[THINK]…[/THINK]`, if the template
-//!   has that.
-//! - Llama 3.1 to 3.3, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
-//!   `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several separated by `;`.
-//! - Llama 4, if it has `<|python_start|>`: the same objects, or `[NAME(KEY=VALUE, …), …]` with Python's literals, as
-//!   the whole reply, between `<|python_start|>` and `<|python_end|>`, or after the latter.
-//! - LFM2, if it has `<|tool_call_start|>` or `<|tool_list_start|>`:
-//!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
-//! - DeepSeek V3.1, if it has `<｜tool▁sep｜>`, DeepSeek R1, if it also has a fence of JSON, and Kimi K2, if it has
-//!   `<|tool_call_argument_begin|>`: sections with a name, a mark and a JSON object for each call (`sections`).
-//! - Solar, if it has `<|tool_call:begin|>`: such sections with an id before each name, in messages with `<|think|>`.
-//! - DeepSeek V3.2 and V4, if it has `｜DSML｜`, Kimi K3, if it has `<|open|>`, `<|close|>` and `<|sep|>`, and MiniCPM 5,
-//!   if it has `<function name="` and `<param name="`: tags that state the type of a value, or quote it (`typed`).
-//! - Apertus, if it has `<|tools_prefix|>`, Nemotron Nano v2, if it has `<TOOLCALL>`, and Granite 3, if it has
-//!   `<|tool_call|>`: a list of JSON objects after a mark (`lists`).
-//! - GigaChat 3, if it has `<|function_call|>` or `'function call'`, MiniMax M1, if it has `<tool_calls>` before an
-//!   object, and functionary, if it has `'<function='` or `>>>all`: JSON objects after marks (`objects`).
-//! - Hy3, if it has `<tool_sep{}>`: the tags of GLM and others around a name, with the suffix `:opensource` (`hy3`).
-//! - GLM, if it has `<arg_key>`:
-//!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
-//! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
-//!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
-//! - MiniMax M3, if it has `]<]minimax[>[`: nested tags, each after this token (`minimax_m3`). Reasoning is in
-//!   `<mm:think>…</mm:think>`.
-//! - Gemma 4, if it has `<|tool_call>`: `<|tool_call>call:NAME{KEY:VALUE, …}<tool_call|>`, where strings are between
-//!   `<|"|>`. Reasoning is in `<|channel>thought…<channel|>`.
-//! - Command, if it has `<|START_ACTION|>` or `<|START_THINKING|>`: `<|START_ACTION|>[{"tool_name": …, "parameters":
-//!   {…}},
-//!   …]<|END_ACTION|>`. Reasoning is in `<|START_THINKING|>…<|END_THINKING|>`; marks around an answer are left out.
-//! - Seed-OSS, if it has `<seed:tool_call>`: Qwen3-Coder's calls between `<seed:tool_call>` and `</seed:tool_call>`.
-//!   Reasoning is in `<seed:think>…</seed:think>`.
-//! - ERNIE 4.5, if it has `<global_setting>`: Hermes' calls. Marks around an answer are left out.
-//! - Hunyuan A13B and Apriel, if it has `<tool_calls>[`: `<tool_calls>[{"name": …, "arguments": {…}}, …]</tool_calls>`.
-//!   Marks around an answer are left out.
-//! - Qwen3-Coder, if it has `<function=`:
-//!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
-//!   missing.
-//! - A form that is derived from the calls which a template writes, if none of these reads them (`derive`).
-//! - Qwen and Hermes, otherwise: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. Qwen3-Coder's form after
-//!   `<tool_call>` is read too.
+//! How models mark these differs; a chat template shows which form its model writes. The forms are a table (`table`), in
+//! the order in which a template is compared with them. The text of each form's file describes it, and its `is_shown_by`
+//! has the marks of its templates. If none of these reads the calls which a template writes, a form is derived from them
+//! (`derive`).
 //!
 //! Reasoning is in `<think>…</think>` unless said otherwise. For all forms:
 //!
