@@ -2,32 +2,16 @@
 //! `kernels/norm_matmul.cu`.
 
 use super::Cuda;
-use super::family::Family;
-use super::plan::{inputs, int8_define, reads_int8, threads_log2};
-use gristmill_gpu::Unit;
+use super::plan::NormMatmulPlan;
 use gristmill_gpu::common::norm_act::NormActs;
 use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::epilogue::ProductEpilogue;
-use gristmill_gpu::layout::{PlaneRows, parts};
+use gristmill_gpu::layout::parts;
 use gristmill_gpu::matmul::each_run;
 use gristmill_gpu::product::{Product, RowSelection, word};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
-use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
-
-const FILE: &str = "norm_matmul.cu";
-/// Threads of a block.
-const BLOCK: usize = 256;
-/// A weight of more rows than this is large: bytes cost time, and one row of X at a time would read them again.
-const SMALL: usize = 1024;
-/// Rows of X that a small weight is read for.
-const MOST_ROWS: usize = 8;
-/// Weight rows of a thread group, for small weights, which want many blocks, and for large ones.
-const GROUP_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
-/// Bytes of shared memory that every device has for a block, less what the kernel has besides.
-const SHARED: usize = 44 << 10;
 
 shared_struct! {
     pub(super) struct NormMatmulParams {
@@ -48,32 +32,13 @@ shared_struct! {
     }
 }
 
-pub(super) fn units() -> impl Iterator<Item = Unit> {
-    inputs().flat_map(|(format, int8)| GROUP_ROWS.map(|(_, rows)| Unit::new(FILE, &defines(format, int8, rows))))
-}
-
-fn defines(format: Format, int8: bool, group_rows: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("GROUP_ROWS", group_rows)]
-}
-
-/// Bytes of shared memory for the prepared row.
-fn shared_bytes(cols: usize, int8: bool) -> usize {
-    if int8 { cols.div_ceil(32) * 80 } else { cols.next_multiple_of(4) * size_of::<f32>() }
-}
-
-/// Whether the kernel is for this product of this number of rows.
-fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
-    let few = |part: &PlaneRows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
-    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part.format, act.precision())) <= SHARED;
-    rows > 0 && w.iter().all(|part| few(part) && fits(part) && part.cols > 0)
-}
-
 /// [`NormMatmul`] in one launch for each part of the weight, for few rows.
 pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
     let NormMatmul { norm, act, other, weight: w, bias, y } = call;
     let Some(acts) = NormActs::new(OP, [Some(act), other.as_deref()])? else { return Ok(Fused::No) };
-    if !cuda.card.may(Family::Gemv) || !serves(parts(OP, w)?, norm.x.rows(), act) {
+    let (rows, precision) = (norm.x.rows(), act.precision());
+    if !parts(OP, w)?.iter().all(|part| NormMatmulPlan::serves(&cuda.card, &part.into(), precision, rows)) {
         return Ok(Fused::No);
     }
     // The first part's first block writes the copies.
@@ -88,9 +53,7 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
     let op = product.op;
     let part = product.weight();
     let cols = x.cols();
-    let int8 = reads_int8(part.format, product.x.precision());
-    let (group_rows, rows_define) = GROUP_ROWS[usize::from(part.rows > SMALL)];
-    let threads_log2 = threads_log2(&cuda.card, part.spans, part.rows.div_ceil(group_rows), BLOCK);
+    let plan = NormMatmulPlan::new(&cuda.card, &part.into(), product.x.precision());
     let params = NormMatmulParams {
         x_stride: x.layout().stride() as u64,
         normed_stride: out.layout().stride() as u64,
@@ -99,7 +62,7 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
         outputs: word(op, "outputs", part.rows)?,
         blocks: word(op, "blocks in a row", part.blocks())?,
         cols: word(op, "columns", cols)?,
-        threads_log2,
+        threads_log2: plan.threads_log2,
         aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
         eps: *eps,
     };
@@ -111,8 +74,8 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
     let [bias, _] = product.bias_args();
     let params = Arg::params(&params);
     let args = [part.arg(), x, norm, bias, y, copy, exact, of_int8, bf16, other, params];
-    let kernel = Kernel { file: FILE, entry: "norm_matmul", defines: &defines(part.format, int8, rows_define) };
-    let grid = [product.output_blocks(group_rows * (BLOCK >> threads_log2))?, product.y.rows() as u32, 1];
-    let launch = Launch::new(kernel, grid, BLOCK as u32, &args);
-    cuda.device.launch(&Launch { shared: shared_bytes(cols, int8) as u32, ..launch })
+    let kernel = Kernel { file: plan.file(), entry: "norm_matmul", defines: &plan.defines(part.format) };
+    let grid = [product.output_blocks(plan.outputs)?, product.y.rows() as u32, 1];
+    let launch = Launch::new(kernel, grid, plan.block as u32, &args);
+    cuda.device.launch(&Launch { shared: plan.shared as u32, ..launch })
 }

@@ -2,7 +2,7 @@
 
 use super::jit::{self, Input};
 use super::nvrtc::Nvrtc;
-use super::{attention, experts, gather_rows, gemm_sum, norm_matmul, plan};
+use super::{attention, experts, gather_rows, gemm_sum, plan};
 pub use gristmill_gpu::Unit;
 use gristmill_gpu::common;
 
@@ -28,7 +28,6 @@ pub fn all() -> Vec<Unit> {
     units.extend(plan::units());
     units.extend(gather_rows::units());
     units.extend(gemm_sum::units());
-    units.extend(norm_matmul::units());
     units.extend(experts::units());
     units.sort();
     units.dedup();

@@ -7,7 +7,7 @@ use super::gemv::{self, GemvPlan};
 use super::int8::{self, Int8Plan};
 use super::shape::{Problem, Shape};
 use super::thresholds::Thresholds;
-use super::{int8_few, int8_many};
+use super::{int8_few, int8_many, norm_matmul};
 use crate::family::Family;
 use crate::options::Choice;
 use gristmill_gpu::Unit;
@@ -44,7 +44,8 @@ impl Plan {
 /// Every unit of a plan, for any card.
 pub(crate) fn units() -> impl Iterator<Item = Unit> {
     let gemm = Thresholds::ALL.into_iter().flat_map(gemm::units);
-    gemv::units().chain(gemm_f32::units()).chain(int8_few::units()).chain(int8_many::units()).chain(gemm)
+    let few = gemv::units().chain(norm_matmul::units()).chain(int8_few::units());
+    few.chain(gemm_f32::units()).chain(int8_many::units()).chain(gemm)
 }
 
 /// The representations of activations that a reader of all their rows reads.

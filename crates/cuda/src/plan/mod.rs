@@ -42,6 +42,7 @@ mod gemv;
 mod int8;
 mod int8_few;
 mod int8_many;
+mod norm_matmul;
 mod pairs;
 mod shape;
 mod thresholds;
@@ -50,8 +51,9 @@ pub(crate) use card::Card;
 pub(crate) use choose::{Plan, representations, rounds_results, units};
 pub(crate) use gemm::{GemmPlan, share_bytes};
 pub(crate) use gemm_f32::GemmF32Plan;
-pub(crate) use gemv::{GATE_OUTPUTS, GemvPlan, inputs, int8_define, threads_log2};
+pub(crate) use gemv::{GATE_OUTPUTS, GemvPlan, inputs, int8_define};
 pub(crate) use int8::Int8Plan;
+pub(crate) use norm_matmul::NormMatmulPlan;
 pub(crate) use pairs::{LEAST_TILE_ROWS, few_tokens, tile_rows};
 pub(crate) use shape::{Problem, Shape, reads_int8};
 

@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::choose::{Plan, representations, rounds_results, units};
+use super::norm_matmul::{NormMatmulPlan, Part};
 use super::pairs::tile_rows;
 use super::shape::{Problem, Shape};
 use crate::family::Family;
@@ -114,7 +115,6 @@ fn the_kernel_by_format_rows_and_card() {
     }
 }
 
-/// 128 experts of 768 × 2,048 in Q4_K, 8 for each token. The columns are tokens: 1, 4, 8, 16, 32, 64, 96, 256, 768, 1,024.
 /// A router of 128 experts takes large tiles where each multiprocessor has one; one of 32 experts never does.
 #[test]
 fn large_tiles_of_routers_fill_the_card() {
@@ -125,6 +125,7 @@ fn large_tiles_of_routers_fill_the_card() {
     assert_eq!(router(32), [F32; 4]);
 }
 
+/// 128 experts of 768 × 2,048 in Q4_K, 8 for each token. The columns are tokens: 1, 4, 8, 16, 32, 64, 96, 256, 768, 1,024.
 #[test]
 fn the_kernel_of_experts_by_tokens_and_card() {
     const TOKENS: [usize; 10] = [1, 4, 8, 16, 32, 64, 96, 256, 768, 1024];
@@ -217,6 +218,30 @@ fn check(card: &Card, shape: &Shape, known: &BTreeSet<Unit>) {
     if let (Plan::Gemm(plan), Some(_)) = (plan, shape.problem.experts) {
         let most = if plan.cut.family == Family::Wgmma { plan.cut.tokens } else { 64 };
         assert!(shape.tile_rows <= most, "{unit}: tiles of {} rows, {card:?}", shape.tile_rows);
+    }
+}
+
+/// A norm has one launch with its product for one row, and for up to eight rows of a small weight; for no row if the
+/// product is deterministic. Its unit is listed, and every device has its shared memory.
+#[test]
+fn norms_with_their_product() {
+    let known: BTreeSet<Unit> = units().collect();
+    let formats = Format::ALL.iter().flat_map(|&format| [(format, Precision::Fast), (format, Precision::Exact)]);
+    for (numbers, (format, precision)) in CARDS.into_iter().flat_map(|card| formats.clone().map(move |it| (card, it))) {
+        let part = |outputs| Part { format, outputs, cols: 2048, spans: 32 };
+        let fastest = card(numbers, Choice::Fastest);
+        let rows = |card: &Card, outputs| {
+            [0, 1, 2, 8, 9].map(|rows| NormMatmulPlan::serves(card, &part(outputs), precision, rows))
+        };
+        assert_eq!(rows(&fastest, 1024), [false, true, true, true, false], "{format} on {numbers:?}");
+        assert_eq!(rows(&fastest, 1025), [false, true, false, false, false], "{format} on {numbers:?}");
+        assert_eq!(rows(&card(numbers, Choice::Deterministic), 1024), [false; 5], "{format} on {numbers:?}");
+        for outputs in [1, 1024, 1025, 151_936] {
+            let plan = NormMatmulPlan::new(&fastest, &part(outputs), precision);
+            let unit = Unit::new(plan.file(), &plan.defines(format));
+            assert!(known.contains(&unit), "{unit} is not listed");
+            assert!(plan.shared <= 44 << 10, "{unit}: {} bytes of shared memory", plan.shared);
+        }
     }
 }
 

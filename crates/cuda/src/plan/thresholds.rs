@@ -11,6 +11,11 @@ pub(super) struct Thresholds {
     /// and experts of few tokens have kernels of their own.
     pub(super) all_representations: usize,
 
+    /// Rows of X up to which `norm_matmul.cu` reads a small weight, and the most outputs of a small weight: of a larger one
+    /// bytes cost time, and one row of X at a time would read them again.
+    pub(super) norm_rows: usize,
+    pub(super) norm_small_outputs: usize,
+
     /// Rows of X, in which `gemm_int8.cu` is the fastest.
     pub(super) int8_rows: RangeInclusive<usize>,
     /// The same of quarters of pairs for each of the experts.
@@ -81,6 +86,8 @@ impl Thresholds {
 /// | `cuts` | H200 | 2,048 columns | the times, relative to each other |
 const HOPPER: Thresholds = Thresholds {
     all_representations: 16,
+    norm_rows: 8,
+    norm_small_outputs: 1024,
     int8_rows: 3..=16,
     int8_quarter_pairs: 2..24,
     gemm_rows: 5,
