@@ -16,7 +16,7 @@ use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Declares every level once, slowest first. Columns: architecture (none: every architecture), type of the token, name.
 macro_rules! levels {
-    ($($(#[doc = $doc:literal])* $(#[cfg($($arch:tt)*)])? $token:ident = $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $(#[cfg($($arch:tt)*)])? $token:ident = $name:ident,)*) => {
         /// A CPU level. The value proves that the CPU has the level's features.
         #[derive(Clone, Copy, Debug)]
         pub enum Level { $($(#[cfg($($arch)*)])? $(#[doc = $doc])* $token($token),)* }
@@ -28,14 +28,21 @@ macro_rules! levels {
             };
         }
 
+        /// Passes the names of all levels, of all architectures, to a macro.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! with_levels {
+            ($callback:ident) => { $callback! { $($name)* } };
+        }
+
         impl Level {
             /// Names of all levels of this architecture, slowest first.
-            pub const NAMES: &'static [&'static str] = &[$($(#[cfg($($arch)*)])? $name,)*];
+            pub const NAMES: &'static [&'static str] = &[$($(#[cfg($($arch)*)])? stringify!($name),)*];
 
             /// The level with a name in [`Level::NAMES`], if this CPU supports it.
             pub fn named(name: &'static str) -> Result<Self> {
                 match name {
-                    $($(#[cfg($($arch)*)])? $name => $token::detect().map(Level::$token),)*
+                    $($(#[cfg($($arch)*)])? _ if name == stringify!($name) => $token::detect().map(Level::$token),)*
                     _ => None,
                 }
                 .ok_or(Error::Level(name))
@@ -43,7 +50,7 @@ macro_rules! levels {
 
             /// The name in [`Level::NAMES`].
             pub fn name(self) -> &'static str {
-                match self { $($(#[cfg($($arch)*)])? Level::$token(_) => $name,)* }
+                match self { $($(#[cfg($($arch)*)])? Level::$token(_) => stringify!($name),)* }
             }
         }
     };
@@ -51,19 +58,19 @@ macro_rules! levels {
 
 levels! {
     /// The baseline instructions of the architecture.
-    Portable = "portable",
+    Portable = portable,
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
-    Avx2 = "avx2",
+    Avx2 = avx2,
     /// AVX2, FMA, F16C and AVX-VNNI; AVX-512 is not needed.
     #[cfg(target_arch = "x86_64")]
-    AvxVnni = "avxvnni",
+    AvxVnni = avxvnni,
     /// AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
-    Avx512 = "avx512",
+    Avx512 = avx512,
     /// NEON with its dot products.
     #[cfg(target_arch = "aarch64")]
-    Neon = "neon",
+    Neon = neon,
 }
 
 impl Level {

@@ -26,10 +26,6 @@ fn run(part: &str, level: &'static str, one_in: usize) {
 /// One module of tests for each level, one test for each part.
 macro_rules! levels {
     ($($level:ident)*) => {
-        #[test]
-        fn every_level_of_this_architecture_is_here() {
-            assert!(Level::NAMES.iter().all(|name| [$(stringify!($level)),*].contains(name)));
-        }
         $(
         mod $level {
             fn run(part: &str) {
@@ -48,7 +44,7 @@ macro_rules! parts {
     };
 }
 
-levels! { portable avx2 avxvnni avx512 neon }
+gristmill_cpu::with_levels!(levels);
 
 #[test]
 #[ignore = "for the proofs: `cargo xtask prove mutations` breaks several formats at once, and asks which ones fail"]
