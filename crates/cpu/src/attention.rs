@@ -32,8 +32,9 @@ const STRIP: usize = 4;
 const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
 /// The maximum number of query rows in a job.
 const MAX_ROWS: usize = 16;
-/// Blocks of a split, whole strips: 512 tokens.
-const SPLIT: usize = 32;
+/// Blocks of a split, whole strips: 256 tokens. Merging takes about 2% of a split's time, and decode of one sequence needs a
+/// split for each thread.
+const SPLIT: usize = 16;
 /// The most numbers of results of splits in memory: 64 MB. Jobs that would need more compute all of their splits.
 const MAX_PARTIALS: usize = 1 << 24;
 
@@ -78,11 +79,8 @@ impl Cpu {
         let group = call.options.heads / call.spec.heads;
         let runs = call.runs(out.rows(), (MAX_ROWS / group).max(1));
         let splits: Vec<Range<usize>> = runs.iter().map(|run| call.splits(run)).collect();
-        let all = splits.iter().map(Range::len).sum();
-        let share = match call.spec.heads {
-            1 => share_of_group(group, all, self.pool.threads()),
-            _ => group,
-        };
+        let all: usize = splits.iter().map(Range::len).sum();
+        let share = share_of_group(group, all * call.spec.heads, self.pool.threads());
         let jobs = Jobs { call, keys, values, runs, share, parts: call.options.heads / share };
         let are_few = jobs.runs.len() * jobs.parts < self.pool.threads() && all > jobs.runs.len();
         let partials = all.saturating_mul(jobs.parts).saturating_mul(jobs.partials());
@@ -179,8 +177,8 @@ enum Target<'a, 't> {
     Partials { split: usize, rows: &'a mut [f32] },
 }
 
-/// Query heads per job, if a `group` of query heads shares the only KV head. A divisor of the group, at most
-/// [`MAX_ROWS`]. It shrinks while there are more threads than splits of jobs.
+/// Query heads per job, of a `group` that shares a KV head. A divisor of the group, at most [`MAX_ROWS`]. It shrinks to 4
+/// while there are more threads than `splits` of all KV heads with it: fewer rows would take as long.
 fn share_of_group(group: usize, splits: usize, threads: usize) -> usize {
     let divisors = (1..=group.min(MAX_ROWS)).rev().filter(|share| group.is_multiple_of(*share));
     let mut shares = divisors.filter(|share| splits * (group / share) >= threads || *share <= 4);
@@ -323,5 +321,21 @@ impl<C: Cells> AttentionTask<'_, '_, '_, '_, C> {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_groups_occupy_threads() {
+        let share = |group, splits, threads| share_of_group(group, splits, threads);
+        // Qwen3-30B-A3B: 8 query heads for each of 4 KV heads, up to 256 tokens, then 2,048.
+        assert_eq!([2, 4, 5, 8, 64].map(|threads| share(8, 4, threads)), [8, 8, 4, 4, 4]);
+        assert_eq!([2, 32, 33, 64].map(|threads| share(8, 32, threads)), [8, 8, 4, 4]);
+        // A single KV head for all.
+        assert_eq!([1, 8, 9, 16, 33].map(|threads| share(128, 1, threads)), [16, 16, 8, 8, 4]);
+        assert_eq!([share(7, 1, 1), share(7, 1, 2), share(1, 1, 8)], [7, 1, 1]);
     }
 }
