@@ -182,7 +182,8 @@ impl Cpu {
         let mut results: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let results = &mut results[..rows.len()];
         for group in groups {
-            let columns = self.multiply_group(tiles, expert, group, rows, bias, results);
+            self.multiply_group(tiles, expert, group, rows, bias, results);
+            let columns = columns(tiles, group);
             for (t, values) in results.iter().enumerate() {
                 store(t, columns.clone(), &values[..columns.len()]);
             }
@@ -202,20 +203,42 @@ impl Cpu {
     ) {
         let mut gates: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];
-        let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
-        for group in groups {
+        // As many groups of a tensor as there are results for: reads that alternate between two tensors are slower.
+        let at_once = TOKEN_BLOCK / rows.len().max(1);
+        for first in groups.clone().step_by(at_once) {
+            let groups = first..groups.end.min(first + at_once);
+            let results = groups.len() * rows.len();
+            let (gates, ups) = (&mut gates[..results], &mut ups[..results]);
             if activation.role() == Role::GateUp {
-                self.multiply_group(gate, expert, group, rows, bias.map(|[bias, _]| bias), gates);
+                self.multiply_groups(gate, expert, groups.clone(), rows, bias.map(|[bias, _]| bias), gates);
             }
-            let columns = self.multiply_group(up, expert, group, rows, bias.map(|[_, bias]| bias), ups);
+            self.multiply_groups(up, expert, groups.clone(), rows, bias.map(|[_, bias]| bias), ups);
             activate(self.level, activation, gates, ups);
-            for (t, values) in gates.iter().enumerate() {
-                store(t, columns.clone(), &values[..columns.len()]);
+            for (group, gates) in groups.zip(gates.chunks(rows.len().max(1))) {
+                let columns = columns(up, group);
+                for (t, values) in gates.iter().enumerate() {
+                    store(t, columns.clone(), &values[..columns.len()]);
+                }
             }
         }
     }
 
-    /// One row group times gathered rows, plus the bias. Returns the group's columns in the output.
+    /// Row groups times gathered rows, plus the bias. `results` has the rows of each group.
+    fn multiply_groups(
+        &self,
+        tiles: &Tiles,
+        expert: usize,
+        groups: Range<usize>,
+        rows: &Gathered,
+        bias: Option<&[f32]>,
+        results: &mut [Lanes],
+    ) {
+        for (group, results) in groups.zip(results.chunks_mut(rows.len().max(1))) {
+            self.multiply_group(tiles, expert, group, rows, bias, results);
+        }
+    }
+
+    /// One row group times gathered rows, plus the bias.
     fn multiply_group(
         &self,
         tiles: &Tiles,
@@ -224,14 +247,17 @@ impl Cpu {
         rows: &Gathered,
         bias: Option<&[f32]>,
         results: &mut [Lanes],
-    ) -> Range<usize> {
-        let columns = group * ROWS..tiles.rows.min((group + 1) * ROWS);
+    ) {
         dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
         if let Some(bias) = bias {
             for values in results {
-                values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
+                values.iter_mut().zip(&bias[columns(tiles, group)]).for_each(|(v, b)| *v += b);
             }
         }
-        columns
     }
+}
+
+/// The columns of a row group in the output.
+fn columns(tiles: &Tiles, group: usize) -> Range<usize> {
+    group * ROWS..tiles.rows.min((group + 1) * ROWS)
 }
