@@ -10,7 +10,7 @@ use gristmill_engine::{Engine, Limits, Request};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::DeviceArgs;
+use crate::args::{DeviceArgs, KernelsArg};
 use crate::failure::Failure;
 use crate::source::{QuantizeArg, Source};
 use crate::verbosity::Verbosity;
@@ -171,7 +171,7 @@ impl ReplayArgs {
             experts_on: conditions.experts_on,
             gpu_memory: None,
             cpu_memory: None,
-            kernels: None,
+            kernels: KernelsArg::default(),
             prediction_heads: false,
             draft_model: None,
             shared: None,
