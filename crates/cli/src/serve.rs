@@ -72,6 +72,14 @@ pub(crate) struct ServeArgs {
         help_heading = "Limits"
     )]
     max_body: usize,
+    /// The most memory for responses that requests of /v1/responses can continue by their id, in MiB. 0 keeps none. The
+    /// oldest are dropped first.
+    #[arg(
+        long, value_name = "MIB", default_value_t = 64, allow_negative_numbers = true,
+        value_parser = numbers::between(0, 65_536),
+        help_heading = "Limits"
+    )]
+    stored_responses: usize,
     #[command(flatten)]
     keys: KeyArgs,
     /// Serve other machines without keys.
@@ -181,6 +189,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         mcp_origins: args.allow_mcp.clone(),
         images: args.images.options()?,
         body_bytes: args.max_body << 20,
+        response_bytes: args.stored_responses << 20,
         connections: args.connections,
         drain_delay: Duration::from_secs(args.drain_delay as u64),
         idle: args.models.idle.map(|seconds| Duration::from_secs(seconds as u64)),

@@ -115,6 +115,11 @@ impl Fields {
         serde_json::from_value(value).map(Some).map_err(wrong)
     }
 
+    /// A field that is read later.
+    pub(crate) fn value_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.object.get_mut(name)
+    }
+
     /// The field `model`, which is read later.
     pub(crate) fn model(&self) -> Result<Option<String>, ApiError> {
         let wrong = |error: serde_json::Error| ApiError::param("model", words::in_words(&error.to_string()));

@@ -32,7 +32,12 @@ const HEAD_WAITS: Duration = Duration::from_secs(1);
 const PROGRESS: Duration = Duration::from_secs(1);
 
 /// An interface's way to read a request, once its model is loaded.
-type Read<W> = fn(&ServedModel, Fields) -> Result<(ApiRequest, W), ApiError>;
+pub(crate) trait Read<W>:
+    FnOnce(&ServedModel, Fields) -> Result<(ApiRequest, W), ApiError> + Send + 'static
+{
+}
+
+impl<W, R: FnOnce(&ServedModel, Fields) -> Result<(ApiRequest, W), ApiError> + Send + 'static> Read<W> for R {}
 
 /// The events of a reply.
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -43,7 +48,7 @@ pub(crate) async fn serve<W: Writer>(
     app: App,
     tenant: Tenant,
     fields: Fields,
-    read: Read<W>,
+    read: impl Read<W>,
 ) -> Result<Response, ApiError> {
     let slot = app.models.find(fields.model()?.as_deref())?.clone();
     let is_stream = fields.is_true("stream");
@@ -85,7 +90,7 @@ async fn running<W: Writer>(
     model: &ServedModel,
     tenant: Tenant,
     fields: Fields,
-    read: Read<W>,
+    read: impl Read<W>,
     counts: Counts,
 ) -> Result<(Running, W), ApiError> {
     let (request, writer) = read(model, fields)?;
@@ -98,7 +103,7 @@ async fn start<W: Writer>(
     model: &ServedModel,
     tenant: Tenant,
     fields: Fields,
-    read: Read<W>,
+    read: impl Read<W>,
     counts: Counts,
 ) -> Result<Events, ApiError> {
     let (running, writer) = running(model, tenant, fields, read, counts).await?;

@@ -32,10 +32,13 @@ struct Completed;
 impl Modify for Completed {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         for (path, item) in &mut document.paths.paths {
-            // A path has one of the two, so its name is that of one operation.
-            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+            // A path has one of get and post, whose name is that of the path.
+            let operations = [("", &mut item.get), ("", &mut item.post), ("_delete", &mut item.delete)];
+            for (suffix, operation) in
+                operations.into_iter().filter_map(|(suffix, item)| Some((suffix, item.as_mut()?)))
+            {
                 let id = path.trim_matches('/').replace(|c: char| !c.is_alphanumeric(), "_");
-                operation.operation_id = Some(id.trim_end_matches('_').to_owned());
+                operation.operation_id = Some(id.trim_end_matches('_').to_owned() + suffix);
                 for (status, response) in &mut operation.responses.responses {
                     if let RefOr::T(response) = response
                         && response.description.is_empty()

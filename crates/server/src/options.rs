@@ -28,6 +28,8 @@ pub struct Options {
     pub images: ImageOptions,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
+    /// The most bytes of responses that requests can continue by their id, in the memory of the server; 0 for none.
+    pub response_bytes: usize,
     /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for
     /// the client to read. A connection without a request is closed after this time.
     pub patience: Duration,
@@ -59,6 +61,8 @@ impl Default for Options {
             images: ImageOptions::default(),
             // A prompt of a million tokens has about 4 MB, and a screenshot 1 MB.
             body_bytes: 32 << 20,
+            // Some hundred conversations of agents.
+            response_bytes: 64 << 20,
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.
             connections: 1_000,

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{Redirect, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 
 use crate::endpoints::endpoints;
 use crate::error::{ApiError, refuse};

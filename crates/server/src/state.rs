@@ -13,6 +13,7 @@ use crate::fields::Fields;
 use crate::keys::Keys;
 use crate::metrics::Metrics;
 use crate::models::{OfferedModel, Registry, ServedModel, Slot};
+use crate::openai::responses::KeptResponses;
 use crate::options::Options;
 
 /// The models, the settings and the counters.
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) metrics: Arc<Metrics>,
     /// Makes keys of salts, which nobody outside can foresee.
+    /// Responses that requests can continue.
+    pub(crate) responses: KeptResponses,
     salts: RandomState,
     /// Seconds since 1970 at the start of the server.
     pub(crate) started: u64,
@@ -51,7 +54,8 @@ impl App {
         let keys = Keys::new(&options.access.keys);
         let started = seconds();
         let stopping = AtomicBool::new(false);
-        App(Arc::new(Shared { models, options, keys, metrics, salts, started, stopping }))
+        let responses = KeptResponses::new(options.response_bytes);
+        App(Arc::new(Shared { models, options, keys, metrics, responses, salts, started, stopping }))
     }
 
     /// The model that a request names, or the first one. It is loaded if it is not.

@@ -1,8 +1,8 @@
 //! `…/render`: the tokens of a request's prompt, which routers compare with those that their workers have in the cache.
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use gristmill_engine::EngineError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -14,6 +14,7 @@ use crate::fields::{self, Fields};
 use crate::models::ServedModel;
 use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
+use crate::tenant::Tenant;
 
 /// The tokens of a prompt.
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,9 +55,13 @@ pub(crate) async fn completions(State(app): State<App>, fields: Fields) -> Resul
     request_body = responses::ResponsesRequest,
     responses((status = 200, body = Rendered), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn responses(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+pub(crate) async fn responses(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    fields: Fields,
+) -> Result<Response, ApiError> {
     let model = app.model_of(&fields).await?;
-    let request = responses::request(&model, fields)?;
+    let request = responses::request(&model, &tenant, fields)?;
     render(model, request).await
 }
 
@@ -75,9 +80,13 @@ pub(crate) struct InputTokens {
     request_body = responses::ResponsesRequest,
     responses((status = 200, body = InputTokens), (status = "4XX", body = ErrorBody))
 )]
-pub(crate) async fn input_tokens(State(app): State<App>, fields: Fields) -> Result<Response, ApiError> {
+pub(crate) async fn input_tokens(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    fields: Fields,
+) -> Result<Response, ApiError> {
     let model = app.model_of(&fields).await?;
-    let request = responses::request(&model, fields)?;
+    let request = responses::request(&model, &tenant, fields)?;
     with_ignored(model, request, |model, input, paths| {
         let Input::Conversation(mut conversation) = input else {
             return Err(ApiError::param("input", "send a conversation"));

@@ -23,6 +23,7 @@ mod bombs;
 mod broken;
 mod chat;
 mod completions;
+mod continued;
 mod deferred;
 mod embeddings;
 mod faults;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::continued::{Continued, PREVIOUS};
 use super::input::{ADDITIONAL_TOOLS, InputItem};
 use super::object::ResponseObject;
 use super::write::ResponseWriter;
@@ -32,7 +33,7 @@ use crate::stream::StreamEvent;
 use crate::tenant::Tenant;
 use crate::thinking::ThinkingFields;
 
-/// A conversation to be answered. The server keeps neither it nor the reply: a request has all items.
+/// A conversation to be answered. The server keeps it with its reply, unless `store` is false.
 #[derive(Debug, Deserialize, ToSchema)]
 #[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
 pub(crate) struct ResponsesRequest {
@@ -48,6 +49,8 @@ pub(crate) struct ResponsesRequest {
     budget: BudgetFields,
     #[serde(flatten)]
     fields: ResponseFields,
+    #[serde(flatten)]
+    state: StateFields,
     #[serde(flatten)]
     thinking: ThinkingFields,
 }
@@ -77,12 +80,22 @@ pub(crate) struct ResponseFields {
     pub(super) top_logprobs: Option<usize>,
     /// `disabled`, or `auto`, which is ignored: a prompt that is longer than the context is refused, never cut.
     truncation: Option<String>,
-    /// Only false: the server keeps no state.
+    /// Only false.
     background: Option<bool>,
     /// Is a part of the reply.
     pub(super) metadata: Option<BTreeMap<String, String>>,
     /// Is a part of the reply.
     pub(super) user: Option<String>,
+}
+
+/// Fields of state, which are read one by one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients")]
+struct StateFields {
+    /// The response that this one continues: `input` has only the items after it. Instructions and tools are sent again.
+    previous_response_id: Option<String>,
+    /// Whether the server keeps the response; true by default.
+    store: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
@@ -108,24 +121,29 @@ pub(crate) async fn serve(
     Extension(tenant): Extension<Tenant>,
     fields: Fields,
 ) -> Result<Response, ApiError> {
-    handler::serve(app, tenant, fields, read).await
+    let of = tenant.clone();
+    handler::serve(app, tenant, fields, move |model, fields| read(model, &of, fields)).await
 }
 
 /// What a request of this interface runs.
-pub(crate) fn request(model: &ServedModel, fields: Fields) -> Result<ApiRequest, ApiError> {
-    read(model, fields).map(|(request, _)| request)
+pub(crate) fn request(model: &ServedModel, tenant: &Tenant, fields: Fields) -> Result<ApiRequest, ApiError> {
+    read(model, tenant, fields).map(|(request, _)| request)
 }
 
-fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
+fn read(model: &ServedModel, tenant: &Tenant, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let common: CommonFields = fields.read()?;
     let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
-    let own: ResponseFields = fields.read()?;
+    let continued = Continued::read(model.app(), tenant, &mut fields)?;
+    let own: ResponseFields = fields.read().map_err(|error| continued.renamed(error))?;
     let thinking: ThinkingFields = fields.read()?;
     let budget: BudgetFields = fields.read()?;
     let paths = common::paths(&fields, "input");
     let mut paths = Paths { max_tokens: "max_output_tokens", logprobs: "top_logprobs", ..paths };
-    let mut ignored = fields.judge(policy::RESPONSES, model.app().options.strict)?;
+    let judged = fields.judge(policy::RESPONSES, model.app().options.strict);
+    let judged = judged.map_err(|error| continued.renamed(error))?.into_iter();
+    let mut ignored: Vec<String> =
+        judged.filter(|path| continued.is_own(path)).map(|path| continued.renamed_path(&path)).collect();
     if common.n()? > 1 {
         return Err(ApiError::param("n", "a response is one choice; send several requests"));
     }
@@ -136,24 +154,26 @@ fn read(model: &ServedModel, mut fields: Fields) -> Result<(ApiRequest, Response
     settings.logprobs = own.logprobs(&mut ignored)?;
     let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
     let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
-    let object = ResponseObject::new(model, &own, &thinking, &settings.sampling.unwrap_or(model.sampling));
+    let sampling = settings.sampling.unwrap_or(model.sampling);
+    let object = ResponseObject::new(model, &own, &continued, &thinking, &sampling);
     let reasoning_tokens = budget.tokens().or(thinking.budget());
     let (mut conversation, namespaces) =
-        own.conversation(thinking, grammar, Images::of(model), &mut paths, &mut ignored)?;
+        own.conversation(thinking, grammar, &continued, Images::of(model), &mut paths, &mut ignored)?;
+    ignored.retain(|path| !path.starts_with(PREVIOUS));
     conversation.options.reasoning_tokens = reasoning_tokens;
-    let writer = ResponseWriter::new(model.clone(), object, namespaces);
+    let writer = ResponseWriter::new(model.clone(), object, namespaces, continued);
     let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, writer))
 }
 
 impl ResponseFields {
     /// The tools, and those that items add to them, as Codex sends its own. The newest of one name counts.
-    fn tools(&mut self, ignored: &mut Vec<String>) -> Result<ToolsRead, ApiError> {
+    fn tools(&mut self, continued: &Continued, ignored: &mut Vec<String>) -> Result<ToolsRead, ApiError> {
         let mut tools = ToolsRead::of_response(self.tools.take().unwrap_or_default(), "tools")?;
         if let Content::Parts(items) = &mut self.input {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.r#type.as_deref() == Some(ADDITIONAL_TOOLS) {
-                    let at = format!("input[{index}].tools");
+                    let at = format!("{}.tools", continued.path(index));
                     let more = item.tools.take().unwrap_or_else(|| json!([]));
                     let more = read_at(more, &at, policy::RESPONSES, ignored)?;
                     tools.extend(ToolsRead::of_response(more, &at)?);
@@ -167,14 +187,16 @@ impl ResponseFields {
         mut self,
         thinking: ThinkingFields,
         grammar: Option<Grammar>,
+        continued: &Continued,
         mut images: Images,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<(Conversation, Namespaces), ApiError> {
-        let tools = self.tools(ignored)?;
+        let tools = self.tools(continued, ignored)?;
         let choice = self.tool_choice.as_ref();
         let chosen = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
-        let messages = super::input::messages(self.input, self.instructions, &mut images, ignored)?;
+        let messages =
+            super::input::messages(self.input, self.instructions, |item| continued.path(item), &mut images, ignored)?;
         let mut chat = thinking.chat(messages)?;
         chat.tools = chosen.tools;
         let parallel_calls = self.parallel_tool_calls != Some(false);
@@ -187,8 +209,8 @@ impl ResponseFields {
     /// Refuses what only a server with state does.
     fn check_state(&self, ignored: &mut Vec<String>) -> Result<(), ApiError> {
         if self.background == Some(true) {
-            let message = "this server keeps no state and runs nothing in the background; leave background out, and \
-                           read the reply from this request";
+            let message = "this server runs nothing in the background; leave background out, and read the reply from this \
+                           request";
             return Err(ApiError::param("background", message).with_code("unsupported"));
         }
         match self.truncation.as_deref() {

@@ -113,11 +113,12 @@ struct Messages<'i> {
     has_gaps: bool,
 }
 
-/// The messages of a conversation, which starts with the instructions. Adds the paths of fields that change nothing to
+/// The messages of a conversation, which starts with the instructions. `path`: that of an item in the request. Adds the paths of fields that change nothing to
 /// `ignored`.
 pub(super) fn messages(
     input: Content<InputItem>,
     instructions: Option<String>,
+    path: impl Fn(usize) -> String,
     images: &mut Images,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Message>, ApiError> {
@@ -133,7 +134,7 @@ pub(super) fn messages(
         }
         Content::Parts(items) => {
             for (index, item) in items.into_iter().enumerate() {
-                messages.item(item, &format!("input[{index}]"), ignored)?;
+                messages.item(item, &path(index), ignored)?;
             }
         }
     }
@@ -340,7 +341,13 @@ mod tests {
 
     fn read(input: Value, ignored: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
         let mut fields = Fields::new(Map::from_iter([("input".to_owned(), input)]));
-        messages(fields.read::<Sample>()?.input, Some("be brief".to_owned()), &mut Images::none(), ignored)
+        messages(
+            fields.read::<Sample>()?.input,
+            Some("be brief".to_owned()),
+            |item| format!("input[{item}]"),
+            &mut Images::none(),
+            ignored,
+        )
     }
 
     fn converted(input: Value) -> Vec<Message> {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::continued::Continued;
 use super::endpoint::{ResponseFields, TextOptions};
 use super::items::OutputItem;
 use crate::error::ApiError;
@@ -37,11 +38,11 @@ pub(crate) struct ResponseObject {
     output: Vec<OutputItem>,
     /// Null before the end.
     usage: Option<ResponseUsage>,
-    /// Always false: the server keeps no state.
+    /// Whether the server keeps it.
     store: bool,
     /// Always false.
     background: bool,
-    /// Always null.
+    /// The response that this one continues.
     previous_response_id: Option<String>,
     instructions: Option<String>,
     max_output_tokens: Option<usize>,
@@ -78,6 +79,7 @@ impl ResponseObject {
     pub(super) fn new(
         model: &ServedModel,
         fields: &ResponseFields,
+        continued: &Continued,
         thinking: &ThinkingFields,
         sampling: &SamplingOptions,
     ) -> ResponseObject {
@@ -96,9 +98,9 @@ impl ResponseObject {
             model: model.name().to_owned(),
             output: Vec::new(),
             usage: None,
-            store: false,
+            store: continued.is_kept(),
             background: false,
-            previous_response_id: None,
+            previous_response_id: continued.previous.clone(),
             instructions: fields.instructions.clone(),
             max_output_tokens: fields.max_output_tokens.and_then(TokenLimit::tokens),
             metadata: fields.metadata.clone().unwrap_or_default(),
@@ -126,6 +128,10 @@ impl ResponseObject {
             output: items(model, reply, namespaces),
             ..self
         }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
     }
 
     /// The type of the event that ends the reply.

@@ -7,6 +7,7 @@ use gristmill_engine::Logprob;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::continued::Continued;
 use super::items::{OutputItem, OutputPart, item_id};
 use super::object::ResponseObject;
 use crate::error::{ApiError, ErrorBody, ErrorDetail};
@@ -72,6 +73,8 @@ pub(super) struct ResponseWriter {
     /// The reply before its first token.
     object: ResponseObject,
     namespaces: Namespaces,
+    /// Keeps the reply.
+    continued: Continued,
     /// The number of events.
     sent: usize,
     /// Events to be sent.
@@ -79,8 +82,13 @@ pub(super) struct ResponseWriter {
 }
 
 impl ResponseWriter {
-    pub(super) fn new(model: ServedModel, object: ResponseObject, namespaces: Namespaces) -> ResponseWriter {
-        ResponseWriter { model, object, namespaces, sent: 0, events: Vec::new() }
+    pub(super) fn new(
+        model: ServedModel,
+        object: ResponseObject,
+        namespaces: Namespaces,
+        continued: Continued,
+    ) -> ResponseWriter {
+        ResponseWriter { model, object, namespaces, continued, sent: 0, events: Vec::new() }
     }
 
     fn push(&mut self, event: ResponseEvent) {
@@ -138,6 +146,13 @@ impl ResponseWriter {
         self.push(ResponseEvent { item: Some(&ended), ..of_item("response.output_item.done", index) });
     }
 
+    /// The whole reply, which is kept.
+    fn complete(&self, reply: &Reply) -> ResponseObject {
+        let object = self.object.clone().end(&self.model, reply, &self.namespaces);
+        self.continued.keep(object.id(), &object);
+        object
+    }
+
     fn events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -157,7 +172,7 @@ fn of_part<'a>(r#type: &'static str, index: usize, id: &'a str) -> ResponseEvent
 
 impl Writer for ResponseWriter {
     fn whole(self, reply: &Reply) -> Response {
-        Json(self.object.end(&self.model, reply, &self.namespaces)).into_response()
+        Json(self.complete(reply)).into_response()
     }
 
     fn begin(&mut self, _: &Reply) -> Vec<Event> {
@@ -180,7 +195,7 @@ impl Writer for ResponseWriter {
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {
-        let object = self.object.clone().end(&self.model, reply, &self.namespaces);
+        let object = self.complete(reply);
         self.response(object.last_event(), &object);
         self.events()
     }
