@@ -10,6 +10,9 @@
 //! The pool spins for about 50 µs, then parks. No thread waits for a thread that has not started. *Chunks write
 //! disjoint outputs, and no sum is split between threads.*
 //!
+//! If there are fewer free cores than threads, the thread that is waited for may need the core of the one that waits. So a
+//! waiting thread yields its core every 1.4 µs (docs/performance-notes.md has measurements).
+//!
 //! A job is cut into *shares* of consecutive chunks. A thread claims chunks of its own share, then those that are left in
 //! the others. So a thread reads consecutive weights, and what it prefetches past the end of a chunk is its next chunk.
 //! Threads also write to fewer counters that others write to.
@@ -28,8 +31,10 @@ use std::time::{Duration, Instant};
 /// The maximum number of threads in a pool.
 pub const MAX_THREADS: usize = 1024;
 
-/// Spin iterations before a thread parks: about 50 µs, far more than the gap between two operations.
-const SPINS: u32 = 2_000;
+/// How long a thread polls before it parks: far more than the gap between two operations.
+const POLLING: Duration = Duration::from_micros(50);
+/// Polls before a thread yields its core, if another thread waits for the core: 1.4 µs (Zen 5).
+const POLLS: u32 = 64;
 
 /// The low bits of [`PoolState::state`] count the workers inside the job. This bit marks the job as open. The remaining
 /// bits are the job's number.
@@ -246,31 +251,31 @@ impl PoolState {
     /// Closes the job and waits until all workers have left it.
     fn close(&self) {
         self.state.fetch_and(!OPEN, Ordering::AcqRel);
-        let mut spins = 0;
+        let mut wait = Wait::default();
         while self.state.load(Ordering::Acquire) & INSIDE != 0 {
-            wait(&mut spins, || std::thread::park_timeout(std::time::Duration::from_millis(1)));
+            wait.poll(|| std::thread::park_timeout(Duration::from_millis(1)));
         }
     }
 
     /// A worker's loop.
     fn serve(&self, thread: usize) {
         let mut seen = 0;
-        let mut spins = 0;
+        let mut wait = Wait::default();
         while !self.stop.load(Ordering::SeqCst) {
             let state = self.state.load(Ordering::SeqCst);
             let number = state / NUMBER;
             if number == seen || state & OPEN == 0 {
                 if self.awake.load(Ordering::Relaxed) {
-                    spins = 0;
+                    wait = Wait::default();
                 }
-                wait(&mut spins, || self.sleep(seen));
+                wait.poll(|| self.sleep(seen));
                 continue;
             }
             if self.state.compare_exchange_weak(state, state + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
             seen = number;
-            spins = 0;
+            wait = Wait::default();
             // SAFETY: this worker is inside the open job, so the caller does not touch the cell.
             let job = unsafe { *self.job.get() };
             self.timed(thread, || {
@@ -301,13 +306,27 @@ impl PoolState {
     }
 }
 
-/// Spins, then calls `park`.
-fn wait(spins: &mut u32, park: impl FnOnce()) {
-    if *spins < SPINS {
-        *spins += 1;
-        std::hint::spin_loop();
-    } else {
-        park();
+/// The wait for a change that another thread makes.
+#[derive(Default)]
+struct Wait {
+    polls: u32,
+    started_at: Option<Instant>,
+}
+
+impl Wait {
+    /// Called after each poll without a change. Parks once the wait has taken [`POLLING`].
+    fn poll(&mut self, park: impl FnOnce()) {
+        self.polls += 1;
+        if self.polls < POLLS {
+            return std::hint::spin_loop();
+        }
+        self.polls = 0;
+        // By the clock: a thread that shares its core polls for less of the time, and the instruction takes 20 to 140 cycles.
+        if self.started_at.get_or_insert_with(Instant::now).elapsed() < POLLING {
+            std::thread::yield_now();
+        } else {
+            park();
+        }
     }
 }
 
@@ -436,6 +455,16 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         pool.shared.sleepers.load(Ordering::SeqCst) == threads
+    }
+
+    #[test]
+    fn a_wait_polls_for_its_time_and_then_parks() {
+        let start = Instant::now();
+        let (mut wait, mut parks) = (Wait::default(), 0);
+        while parks < 3 {
+            wait.poll(|| parks += 1);
+            assert!(parks == 0 || start.elapsed() >= POLLING);
+        }
     }
 
     #[test]
