@@ -194,12 +194,15 @@ impl Pool {
     }
 
     /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each; the last chunk may be
-    /// shorter.
+    /// shorter. Chunks start in ascending order: those of weights read a mapped file, whose read-ahead needs that.
     pub fn each_chunk<T: Copy + Send>(&self, slice: &mut [T], len: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
         let cuts = Cuts::even(slice.len(), len);
         let shared = SharedSlice::new(slice);
-        // SAFETY: the chunks do not overlap.
-        self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
+        let work = |chunk: usize| {
+            // SAFETY: the chunks do not overlap.
+            work(chunk, unsafe { shared.range(cuts.get(chunk).1) });
+        };
+        self.run_ordered(ChunkOrder::Ascending, cuts.len(), &work);
     }
 
     /// Calls `work` for every run and every one of `units` equal column ranges of `out` and of `state`. `state` has one
