@@ -339,9 +339,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "y.columns(t, start + columns.start..start + columns.end)" => "y.columns(t, columns)",
     }
     matmul in "cpu/src/matmul.rs" by [matmul] {
-        "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" =>
-            "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
-        "values.iter_mut().zip(&bias[columns.clone()])" => "values.iter_mut().skip(1).zip(&bias[columns.clone()])",
+        "values.iter_mut().zip(&bias[columns(tiles, group)]).for_each(|(v, b)| *v += b)" =>
+            "values.iter_mut().zip(&bias[columns(tiles, group)]).for_each(|(v, b)| *v -= b)",
+        "values.iter_mut().zip(&bias[columns(tiles, group)])" =>
+            "values.iter_mut().skip(1).zip(&bias[columns(tiles, group)])",
     }
     matmul in "cpu/src/matmul.rs" by [matmul_rows] {
         "|rows| rows.row(i)[0] as usize" => "|rows| rows.row(0)[0] as usize",
@@ -358,6 +359,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     gate_up in "cpu/src/matmul.rs" by [gate_up] {
         "bias.map(|[bias, _]| bias), gates" => "bias.map(|[_, bias]| bias), gates",
+        "self.multiply_groups(up, expert, groups.clone()," => "self.multiply_groups(up, expert, first..first + 1,",
     }
     route in "cpu/src/route.rs" by [route] {
         "first + second" => "first",
