@@ -15,7 +15,7 @@
 //!
 //! A job is cut into *shares* of consecutive chunks. A thread claims chunks of its own share, then those that are left in
 //! the others. So a thread reads consecutive weights, and what it prefetches past the end of a chunk is its next chunk.
-//! Threads also write to fewer counters that others write to.
+//! Fewer threads also write to the same counter.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +42,8 @@ const OPEN: u64 = 1 << 15;
 const INSIDE: u64 = OPEN - 1;
 const NUMBER: u64 = 1 << 16;
 
-/// The most shares of a job. More threads share a share, so that the last chunk is found after as many reads of counters.
+/// The most shares of a job. If there are more threads, several start in one share: a thread that finds no chunk has read the
+/// counters of all shares.
 const MAX_SHARES: usize = 8;
 
 type Work = dyn Fn(usize) + Sync;
