@@ -177,7 +177,8 @@ pub fn compile(
     folder: &Path,
     progress: &mut dyn FnMut(usize),
 ) -> std::result::Result<Compiled, String> {
-    let (nvrtc, architecture) = (Nvrtc::open()?, architecture(capability));
+    let nvrtc = Nvrtc::open()?;
+    let architecture = architecture(capability);
     let to = Folder::new(folder, &architecture, nvrtc.version());
     let units: Vec<&Unit> = units.iter().collect();
     let one = |unit: &&Unit| -> std::result::Result<Compiled, String> {

@@ -345,7 +345,8 @@ impl Gpu for Driver {
     }
 
     fn fill(&self, address: u64, bytes: usize, piece: usize, make: &Make) -> Result<()> {
-        let (take, give_back) = (|| self.pieces.take(&self.shared), |piece| self.pieces.give_back(piece));
+        let take = || self.pieces.take(&self.shared);
+        let give_back = |piece| self.pieces.give_back(piece);
         upload::fill(address, bytes, piece, make, take, give_back)
     }
 

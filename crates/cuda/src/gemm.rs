@@ -55,7 +55,8 @@ fn tiles_of(x: Arg, [cols, rows]: [usize; 2], stride: usize, tile_rows: u32) -> 
 pub(super) fn multiply(cuda: &Cuda, product: &Product, shape: &Shape, plan: &GemmPlan) -> Result<()> {
     // The kernel uses the highest bit of a row of Y as a mark.
     if product.y.rows() > i32::MAX as usize {
-        let (op, rule) = (product.op, "must be below 2^31 on a GPU");
+        let op = product.op;
+        let rule = "must be below 2^31 on a GPU";
         return Err(Error::Range { op, what: "rows of the output", found: product.y.rows().to_string(), rule });
     }
     let shares =

@@ -20,7 +20,8 @@ shared_struct! {
 
 /// Launches a product.
 pub(super) fn multiply(cuda: &Cuda, product: &Product, plan: &GemmF32Plan) -> Result<()> {
-    let (w, y) = (product.weight(), product.y);
+    let w = product.weight();
+    let y = product.y;
     if plan.shares == 1 {
         let [bias, _] = product.bias_args();
         return launch(cuda, product, plan, bias, Arg::write(y), y.layout().stride());

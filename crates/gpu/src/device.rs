@@ -247,7 +247,8 @@ impl Device {
     ) -> Result<()> {
         self.own(op, from.0)?;
         self.own(op, to.0)?;
-        let (source, target) = (from.0.range(from.1, bytes)?, to.0.writable(op, to.1, bytes)?);
+        let source = from.0.range(from.1, bytes)?;
+        let target = to.0.writable(op, to.1, bytes)?;
         if bytes == 0 {
             return Ok(());
         }

@@ -42,7 +42,8 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Checked<Experts>) -> Res
 fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
     let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
     let params = RouteParams::new(route)?;
-    let ([gate, up], down) = (pair(OP, parts(OP, experts.gate_up)?)?, parts(OP, experts.down)?);
+    let [gate, up] = pair(OP, parts(OP, experts.gate_up)?)?;
+    let down = parts(OP, experts.down)?;
     let (Some(defines), [down]) = (route::lane_defines(&params, vendor.experts_per_lane()), down) else {
         return Ok(Fused::No);
     };

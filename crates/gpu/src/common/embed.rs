@@ -24,7 +24,8 @@ shared_struct! {
 on_device! { embed(Embed) }
 
 pub(crate) fn embed(device: &Device, call: Embed) -> Result<()> {
-    let (Embed { table, rows, scale, out }, op) = (call, Embed::NAME);
+    let Embed { table, rows, scale, out } = call;
+    let op = Embed::NAME;
     let table = single(op, table)?;
     if out.rows() == 0 {
         return Ok(());

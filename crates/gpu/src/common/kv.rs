@@ -39,7 +39,8 @@ pub fn limit(size: usize) -> u32 {
 
 /// See [`gristmill_kernels::Backend::alloc_kv`].
 pub fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<KvCache> {
-    let (op, what) = ("alloc_kv", "the KV cache");
+    let op = "alloc_kv";
+    let what = "the KV cache";
     let rule = "must be at most 1,024 on a GPU";
     require(spec.key_width <= MAX_WIDTH, op, "width of a key", spec.key_width, rule)?;
     require(spec.value_width <= MAX_WIDTH, op, "width of a value", spec.value_width, rule)?;
@@ -54,7 +55,8 @@ pub fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<KvCache>
         };
         Ok(KvData { cells, scales })
     };
-    let (keys, values) = (data(spec.key_width)?, (!spec.values_in_keys).then(|| data(spec.value_width)).transpose()?);
+    let keys = data(spec.key_width)?;
+    let values = (!spec.values_in_keys).then(|| data(spec.value_width)).transpose()?;
     let storage = GpuKv { keys, values, written: device.epoch() };
     Ok(KvCache::new(device.id(), spec, blocks, Storage::new(storage)))
 }

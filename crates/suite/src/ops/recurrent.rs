@@ -196,7 +196,8 @@ pub fn delta_rule(suite: &Suite) {
             damaged[row * gates + gate] = f32::NAN;
             let outputs = |alpha: &[f32]| of_gates(suite.backend(), alpha, &[&runs], Left::Outputs).floats;
             for (i, (before, after)) in outputs(&alpha).iter().zip(outputs(&damaged)).enumerate() {
-                let (token, head) = (i / (values * width), i % (values * width) / width);
+                let token = i / (values * width);
+                let head = i % (values * width) / width;
                 let follows = (row..last).contains(&token) && head == gate / (gates / values);
                 let expected = if follows { after.is_nan() } else { after.to_bits() == before.to_bits() };
                 assert!(expected, "{case}: token {token}, head {head} with NaN as gate {gate} of token {row}: {after}");

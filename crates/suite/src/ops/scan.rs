@@ -59,7 +59,8 @@ impl Inputs {
         let mut sum = 0.0;
         for &[first, rows, read, _] in runs.iter().filter(|[_, rows, ..]| *rows > 0) {
             for value in 0..values {
-                let (head, group) = (value / heads.width, heads.group_of(value));
+                let head = value / heads.width;
+                let group = heads.group_of(value);
                 let at = |m| f64::from(self.state[read as usize * heads.elements() + heads.state_at(value, m)]);
                 let mut s: Vec<f64> = (0..n).map(|m| if read == PADDING { 0.0 } else { at(m) }).collect();
                 for t in first as usize..(first + rows) as usize {
@@ -149,7 +150,8 @@ fn damaged(
     let head_of = |value: usize| value / heads.width;
     let [value, head, group, element] =
         [rng.below(values), rng.below(heads.heads), rng.below(heads.groups), rng.below(heads.state)];
-    let (b, c) = (values + group * heads.state + element, values + (heads.groups + group) * heads.state + element);
+    let b = values + group * heads.state + element;
+    let c = values + (heads.groups + group) * heads.state + element;
     let all = |kept: &dyn Fn(usize) -> bool| (0..values).filter(|&value| kept(value)).collect::<BTreeSet<_>>();
     let of_group = all(&|value| heads.group_of(value) == group);
     let xbc = |at: usize, number: f32| {
@@ -168,7 +170,8 @@ fn damaged(
     ];
     for (name, inputs, reached, stays) in cases {
         for (i, (before, after)) in before.iter().zip(outputs(&inputs)).enumerate() {
-            let (token, value) = (i / values, i % values);
+            let token = i / values;
+            let value = i % values;
             let follows = token == row || stays && (row..last).contains(&token);
             let expected =
                 if follows && reached.contains(&value) { after.is_nan() } else { after.to_bits() == before.to_bits() };

@@ -98,7 +98,8 @@ pub fn add_norm_act(suite: &Suite) {
     let rng = &mut suite.rng("add_norm_act");
     let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
     for (i, (tokens, cols)) in suite.some("add_norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
-        let (precision, named) = ([Precision::Fast, Precision::Exact][i % 2], rng.chance(0.5));
+        let precision = [Precision::Fast, Precision::Exact][i % 2];
+        let named = rng.chance(0.5);
         // A product of sums as they are: no row may have all of its energy.
         let x = uneven(rng, tokens, cols);
         let y = rng.normals(tokens * cols);
@@ -148,7 +149,8 @@ pub fn multiply_act(suite: &Suite) {
         for (cols, span) in [(17, 1), (64, 1), (203, 203), (320, 5), (320, 1), (640, 640)] {
             let kind_of_gate = rng.pick(&kinds);
             let named = rng.chance(0.5);
-            let (precision, gates) = ([Precision::Fast, Precision::Exact][i % 2], cols / span);
+            let precision = [Precision::Fast, Precision::Exact][i % 2];
+            let gates = cols / span;
             let (x, gate) = (rng.normals(tokens * cols), rng.normals(tokens * gates));
             let matrix = reader(rng, cols);
             let run = |b: &Backend| {
@@ -309,7 +311,8 @@ pub fn norm_matmul(suite: &Suite) {
     let rng = &mut suite.rng("norm_matmul");
     let sorts: [&[Precision]; 4] = [&[Fast], &[Exact, Fast], &[Exact], &[Fast, Exact]];
     for round in suite.some("norm_matmul", 0..40) {
-        let (precisions, tokens) = (sorts[round % sorts.len()], rng.pick(&[0, 1, 1, 1, 2, 8, 9, 33]));
+        let precisions = sorts[round % sorts.len()];
+        let tokens = rng.pick(&[0, 1, 1, 1, 2, 8, 9, 33]);
         let first = rng.pick(suite.formats());
         let other = |rng: &mut Rng| if rng.chance(0.5) { first } else { rng.pick(suite.formats()) };
         let formats: Vec<Format> = (0..rng.between(1, 2)).map(|i| if i == 0 { first } else { other(rng) }).collect();
