@@ -50,7 +50,8 @@ fn every_mix_runs() {
                 })
                 .collect();
             nmse.sort_by(f64::total_cmp);
-            let (median, worst) = (nmse[TOKENS.len() / 2], nmse[TOKENS.len() - 1]);
+            let median = nmse[TOKENS.len() / 2];
+            let worst = nmse[TOKENS.len() - 1];
             println!("{name} {:9} NMSE {median:.1e} in the median position, {worst:.1e} at worst", mix.name());
             // The weights' own errors, times the matrices that a token passes.
             let bound = match mix.name() {

@@ -193,7 +193,8 @@ fn nvfp4_error(file: &GgufFile, unquantised: &GgufFile, name: &str) -> f64 {
         values
     };
     let [found, scales] = ["weight", "scale"].map(|kind| decoded(file, format!("{name}.{kind}")));
-    let (wanted, each) = (decoded(unquantised, format!("{name}.weight")), found.len() / scales.len());
+    let wanted = decoded(unquantised, format!("{name}.weight"));
+    let each = found.len() / scales.len();
     let square = |x: f32| f64::from(x) * f64::from(x);
     let error: f64 = (0..found.len()).map(|i| square(found[i] * scales[i / each] - wanted[i])).sum();
     error / wanted.iter().map(|value| square(*value)).sum::<f64>()

@@ -51,7 +51,8 @@ fn values_are_the_numbers_times_their_scales() {
 
 fn values_of(name: &str) {
     let folder = named(name, "fp8-values");
-    let (converted, opened) = (folder.convert(), open(&folder.0));
+    let converted = folder.convert();
+    let opened = open(&folder.0);
     let wanted = with_weights(SOURCE, "fp8-decoded", &golden(name, "decoded.safetensors")).convert();
     assert_eq!(converted.tensors().len(), wanted.tensors().len());
     for tensor in wanted.tensors() {

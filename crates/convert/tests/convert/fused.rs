@@ -54,7 +54,8 @@ fn all_forms_are_the_same_model() {
     let [split, fused @ ..] = forms();
     let wanted = split.convert();
     for folder in fused {
-        let (converted, opened) = (folder.convert(), open(&folder.0));
+        let converted = folder.convert();
+        let opened = open(&folder.0);
         assert_eq!(converted.tensors().len(), wanted.tensors().len());
         for tensor in wanted.tensors() {
             let found = converted.tensor(&tensor.name).unwrap();

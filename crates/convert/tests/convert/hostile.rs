@@ -135,9 +135,11 @@ fn header(folder: &Folder, rng: &mut Rng) -> String {
 
 /// Fills a tensor with one byte, or with random bytes.
 fn numbers(folder: &Folder, rng: &mut Rng) -> String {
-    let (mut damage, mut count) = (String::new(), 0);
+    let mut damage = String::new();
+    let mut count = 0;
     folder.tensors(WEIGHTS, |_, _, _| count += 1);
-    let (wanted, byte) = (rng.below(count), [0, 0xff, 0x7f, 0x80, 1][rng.below(5)]);
+    let wanted = rng.below(count);
+    let byte = [0, 0xff, 0x7f, 0x80, 1][rng.below(5)];
     count = 0;
     folder.tensors(WEIGHTS, |name, _, bytes| {
         if count == wanted {
@@ -151,9 +153,11 @@ fn numbers(folder: &Folder, rng: &mut Rng) -> String {
 
 /// Cuts or repeats a dimension of a tensor.
 fn shape(folder: &Folder, rng: &mut Rng) -> String {
-    let (mut damage, mut count) = (String::new(), 0);
+    let mut damage = String::new();
+    let mut count = 0;
     folder.tensors(WEIGHTS, |_, _, _| count += 1);
-    let (wanted, twice) = (rng.below(count), rng.below(2) == 0);
+    let wanted = rng.below(count);
+    let twice = rng.below(2) == 0;
     count = 0;
     folder.tensors(WEIGHTS, |name, shape, bytes| {
         if let Some(first) = shape.first_mut().filter(|first| count == wanted && (twice || **first > 1)) {

@@ -125,7 +125,8 @@ fn tensors_are_those_of_llama_cpp() {
             let wanted = expected["tensors"][kind].as_object().unwrap();
             for (tensor, wanted) in wanted {
                 let found = file.tensor(tensor).unwrap_or_else(|| panic!("{name} {kind}: no tensor {tensor}"));
-                let (shape, hash) = (found.shape.clone(), fnv1a(file.data(found)));
+                let shape = found.shape.clone();
+                let hash = fnv1a(file.data(found));
                 assert_eq!(found.format.name(), wanted[0], "{name} {kind}: {tensor}");
                 assert_eq!(Json::from(shape), wanted[1], "{name} {kind}: {tensor}");
                 // The only bytes that may differ: our Q8_0 rounds to the nearest code of the stored scale, llama.cpp's

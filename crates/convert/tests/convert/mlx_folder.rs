@@ -34,7 +34,8 @@ pub(crate) fn write(folder: &Folder, widths: &str) -> Result<Folder, ConvertErro
 #[test]
 fn tensors_are_those_of_mlx_lm() {
     let folder = Folder::copy("qwen3moe", "mlx-write");
-    let (found, wanted) = (weights(&write(&folder, "4bit:32").unwrap().0), weights(&golden("qwen3moe-4bit")));
+    let found = weights(&write(&folder, "4bit:32").unwrap().0);
+    let wanted = weights(&golden("qwen3moe-4bit"));
     // There these have 8 bits.
     let other = |name: &str| [".mlp.gate.", ".switch_mlp.gate_proj."].iter().any(|part| name.contains(part));
     let mut codes = 0;
@@ -198,7 +199,8 @@ const OTHER_LOGITS: &[&str] = &["ernie4_5-moe", "gemma4-e", "gpt-oss", "llama4"]
 fn cut(tensors: Vec<Named>) -> Vec<Named> {
     let cut = |(name, shape, values): Named| {
         let Some((start, end)) = name.split_once("gate_up_exps") else { return vec![(name, shape, values)] };
-        let (columns, rows) = (shape[0], shape[1] / 2);
+        let columns = shape[0];
+        let rows = shape[1] / 2;
         let halves: Vec<&[f32]> = values.chunks((columns * rows) as usize).collect();
         let half = |part: &str, which: usize| {
             let values = halves.iter().skip(which).step_by(2).copied().flatten().copied().collect();

@@ -20,7 +20,8 @@ fn rename(folder: &Folder, rename: impl Fn(&str) -> Option<String>) {
             let (length, rest) = file.split_first_chunk().unwrap();
             let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
             let header: serde_json::Map<String, Json> = serde_json::from_slice(header).unwrap();
-            let (mut renamed, mut kept) = (serde_json::Map::new(), Vec::new());
+            let mut renamed = serde_json::Map::new();
+            let mut kept = Vec::new();
             for (tensor, mut record) in header.into_iter().filter(|(tensor, _)| tensor != "__metadata__") {
                 let place = |index: usize| record["data_offsets"][index].as_u64().unwrap() as usize;
                 let bytes = &data[place(0)..place(1)];
@@ -117,7 +118,8 @@ fn templates_have_names_wherever_transformers_saves_them() {
 
 #[test]
 fn a_missing_file_of_prediction_heads_is_left_out() {
-    let (index, heads) = ("model.safetensors.index.json", "model-prediction.safetensors");
+    let index = "model.safetensors.index.json";
+    let heads = "model-prediction.safetensors";
     let folder = Folder::copy("glm4moe", "no-heads");
     let whole = folder.convert();
     folder.remove(heads);

@@ -170,7 +170,9 @@ fn numbers_in_fp8_times_their_scales_in_f32() {
 fn converted_files_have_the_same_values() {
     for (name, _) in FOLDERS {
         let folder = packed(name, "packed-converted");
-        let (file, converted, mut rounds) = (opened(&folder, None), folder.convert(), false);
+        let file = opened(&folder, None);
+        let converted = folder.convert();
+        let mut rounds = false;
         for wanted in file.tensors().iter().filter(|wanted| !wanted.name.ends_with(".column_order")) {
             // Rows of gate and up, and columns of down, have another order.
             if name == "gptqmodel-order-experts" && wanted.name.contains("_exps") {
@@ -292,7 +294,8 @@ fn settings_may_be_in_a_file_of_their_own() {
         folder.write(file, settings.to_string());
         let found = opened(&folder, None);
         for tensor in wanted.tensors() {
-            let (found_values, wanted) = (values(&found, found.tensor(&tensor.name).unwrap()), values(&wanted, tensor));
+            let found_values = values(&found, found.tensor(&tensor.name).unwrap());
+            let wanted = values(&wanted, tensor);
             assert!(found_values == wanted, "{name}: {}", tensor.name);
         }
     }
@@ -440,7 +443,9 @@ fn split_experts(folder: &Folder) {
     let files: Vec<String> = files.filter(|file| file.ends_with(".safetensors")).collect();
     let all: Vec<Vec<u8>> = files.iter().map(|file| fs::read(folder.path(file)).unwrap()).collect();
     files.iter().map(String::as_str).chain([INDEX]).for_each(|file| folder.remove(file));
-    let (mut header, mut data, mut stacks) = (serde_json::Map::new(), Vec::new(), 0);
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
+    let mut stacks = 0;
     let mut add = |name: String, dtype: &str, shape: Vec<u64>, some: &[u8]| {
         let places = json!([data.len(), data.len() + some.len()]);
         header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": places}));
@@ -488,7 +493,8 @@ fn stacks_of_experts_in_fp8() {
     let all: Vec<Vec<u8>> = files.iter().map(|file| fs::read(folder.path(file)).unwrap()).collect();
     files.iter().for_each(|file| folder.remove(file));
     let _ = fs::remove_file(folder.path(INDEX));
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
     let mut add = |name: String, dtype: &str, shape: &[u64], some: &[u8]| {
         let places = json!([data.len(), data.len() + some.len()]);
         header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": places}));
@@ -523,7 +529,9 @@ fn stacks_of_experts_in_fp8() {
         let found = values(&file, file.tensor(name).unwrap());
         let blocks = [(2 * rows).div_ceil(BLOCK[0]), columns.div_ceil(BLOCK[1])];
         for (i, &found) in (0..).zip(&found) {
-            let (expert, row, column) = (i / (rows * columns), i / columns % rows + half * rows, i % columns);
+            let expert = i / (rows * columns);
+            let row = i / columns % rows + half * rows;
+            let column = i % columns;
             assert!(expert < experts);
             let block = (expert * blocks[0] + row / BLOCK[0]) * blocks[1] + column / BLOCK[1];
             let number = e4m3::decode(code((expert * 2 * rows + row) * columns + column));

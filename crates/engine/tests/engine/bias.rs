@@ -23,7 +23,8 @@ fn penalties(dry: &Dry, text: &[u32], model: &Model) -> BTreeMap<u32, f64> {
     let mut longest: BTreeMap<u32, usize> = BTreeMap::new();
     for next in 1..text.len() {
         let equal = |back: usize| {
-            let (a, b) = (next - 1 - back, text.len() - 1 - back);
+            let a = next - 1 - back;
+            let b = text.len() - 1 - back;
             text[a] == text[b] && !breaks[a] && !breaks[b]
         };
         let length = (0..next).take_while(|&back| equal(back)).count();
@@ -41,8 +42,10 @@ fn expected(model: &Arc<Model>, prompt: &[u32], bias: &[(u32, f32)], dry: &Dry, 
     let limits = Limits { context: Some(CONTEXT), sequences: 1, batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model.clone(), limits).unwrap();
     let id = runner.open_sequence().unwrap();
-    let (mut text, mut penalised) = (prompt.to_vec(), 0);
-    let (mut batch, mut next) = (Batch::new(), prompt.to_vec());
+    let mut text = prompt.to_vec();
+    let mut penalised = 0;
+    let mut batch = Batch::new();
+    let mut next = prompt.to_vec();
     for _ in 0..count {
         batch.clear();
         batch.push(id, &next, Outputs::Last);
@@ -62,7 +65,8 @@ fn expected(model: &Arc<Model>, prompt: &[u32], bias: &[(u32, f32)], dry: &Dry, 
 
 #[test]
 fn logits_are_lowered_and_raised() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 16);
     for round in 0..12 {
         // A prompt that repeats itself, of few different letters and a breaker.
@@ -109,7 +113,8 @@ fn dry_ends_a_loop() {
 
 #[test]
 fn a_bias_forces_and_forbids() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let ask = |token: u32, bias: f32| Request {
         logit_bias: vec![(token, bias)],

@@ -21,7 +21,8 @@ fn together(engine: &Engine, requests: &[Request]) -> Vec<Vec<Piece>> {
 
 #[test]
 fn a_system_prompt_is_computed_once() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let system = random_tokens(&mut random, 40);
     let mut requests = Vec::new();
     for _ in 0..8 {
@@ -40,7 +41,8 @@ fn a_system_prompt_is_computed_once() {
 
 #[test]
 fn tenants_share_nothing() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 64);
     let first = request(&random_tokens(&mut random, 50), 5, SamplingOptions::greedy());
     let of = |tenant: u64| pieces(&engine, Request { tenant, ..first.clone() });
@@ -53,7 +55,8 @@ fn tenants_share_nothing() {
 #[test]
 fn warm_is_as_cold() {
     for tiny in [Tiny::llama(), Tiny::gpt_oss()] {
-        let (model, mut random) = (speaking(tiny), Random::fresh());
+        let model = speaking(tiny);
+        let mut random = Random::fresh();
         let warm = engine(&model, 3, 24);
         let parts: Vec<Vec<u32>> = (0..4).map(|n| random_tokens(&mut random, 13 + 4 * n)).collect();
         let mut total = 0;
@@ -63,7 +66,8 @@ fn warm_is_as_cold() {
                 let mut prompt = Vec::new();
                 (0..1 + random.below(3)).for_each(|_| prompt.extend(&parts[random.below(2)]));
                 prompt.extend(&parts[random.below(4)][..1 + random.below(12)]);
-                let (n, tenant) = (1 + random.below(20), random.below(2) as u64);
+                let n = 1 + random.below(20);
+                let tenant = random.below(2) as u64;
                 requests.push(Request { tenant, ..request(&prompt, n, sampling(&mut random)) });
             }
             for (request, found) in requests.iter().zip(together(&warm, &requests)) {
@@ -91,7 +95,8 @@ fn fixed() -> [Arc<Model>; 4] {
 #[test]
 fn states_of_fixed_size_are_computed_once() {
     for model in fixed() {
-        let (engine, mut random) = (long(&model, 64), Random::fresh());
+        let engine = long(&model, 64);
+        let mut random = Random::fresh();
         let system = random_tokens(&mut random, 150);
         let mut of = |n: usize| {
             let prompt = [&system[..], &[n as u32], &random_tokens(&mut random, 5)].concat();
@@ -120,7 +125,9 @@ fn states_of_fixed_size_are_computed_once() {
 #[test]
 fn warm_is_as_cold_with_states_of_fixed_size() {
     for model in fixed() {
-        let (warm, mut random, mut total) = (long(&model, 24), Random::fresh(), 0);
+        let warm = long(&model, 24);
+        let mut random = Random::fresh();
+        let mut total = 0;
         let parts: Vec<Vec<u32>> = (0..3).map(|n| random_tokens(&mut random, 70 + 4 * n)).collect();
         // How many tokens are reused depends on which random prompts have the same tenant and beginning: most often some
         // 500 in six rounds, but one run of thirty had none, so more rounds follow then.
@@ -133,7 +140,8 @@ fn warm_is_as_cold_with_states_of_fixed_size() {
                 let mut prompt = Vec::new();
                 (0..1 + random.below(2)).for_each(|_| prompt.extend(&parts[random.below(2)]));
                 prompt.extend(&parts[2][..1 + random.below(50)]);
-                let (count, tenant) = (1 + random.below(20), random.below(2) as u64);
+                let count = 1 + random.below(20);
+                let tenant = random.below(2) as u64;
                 let sampling = if n % 2 == 0 { SamplingOptions::greedy() } else { sampling(&mut random) };
                 requests.push(Request { tenant, draft: n % 2 * 3, ..request(&prompt, count, sampling) });
             }
@@ -150,7 +158,8 @@ fn warm_is_as_cold_with_states_of_fixed_size() {
 /// One tenant sends many requests, then another sends one: it does not wait for all of them.
 #[test]
 fn a_tenant_does_not_wait_for_all_requests_of_another() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let mut of =
         |tenant: u64| Request { tenant, ..request(&random_tokens(&mut random, 20), 20, SamplingOptions::greedy()) };

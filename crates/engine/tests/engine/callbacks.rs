@@ -12,8 +12,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_panic_ends_its_own_request() {
-    let (model, mut random) = (model(), Random::fresh());
-    let (engine, prompt) = (engine(&model, 2, 64), random_tokens(&mut random, 9));
+    let model = model();
+    let mut random = Random::fresh();
+    let engine = engine(&model, 2, 64);
+    let prompt = random_tokens(&mut random, 9);
     let expected = tokens(&pieces(&engine, request(&prompt, 20, SamplingOptions::greedy())));
     let other = engine.generate(request(&prompt, 20, SamplingOptions::greedy())).expect("a good request");
     let (seen, calls) = mpsc::channel();
@@ -34,7 +36,8 @@ fn a_panic_ends_its_own_request() {
 
 #[test]
 fn the_last_engine_is_dropped_in_a_callback() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = Arc::new(engine(&model, 1, 64));
     let (done, finished) = mpsc::channel();
     let mut held = Some(engine.clone());
@@ -58,10 +61,12 @@ fn the_last_engine_is_dropped_in_a_callback() {
 
 #[test]
 fn a_callback_cannot_wait_for_its_engine() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = Arc::new(engine(&model, 1, 64));
     let (found, results) = mpsc::channel();
-    let (inner, prompt) = (Arc::downgrade(&engine), random_tokens(&mut random, 5));
+    let inner = Arc::downgrade(&engine);
+    let prompt = random_tokens(&mut random, 5);
     let again = request(&prompt, 3, SamplingOptions::greedy());
     let text = prompt.clone();
     let deliver = move |_| {

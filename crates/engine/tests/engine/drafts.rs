@@ -53,7 +53,8 @@ fn prediction_heads_change_no_text() {
 
 #[test]
 fn a_replay_decides_what_is_accepted() {
-    let (model, mut random) = (predicting(Tiny::qwen3moe(), true), Random::fresh());
+    let model = predicting(Tiny::qwen3moe(), true);
+    let mut random = Random::fresh();
     let limits = limits(1, 32, Some(4));
     let prompt = random_tokens(&mut random, 9);
     let request = Request { draft: 3, ..request(&prompt, 33, SamplingOptions::greedy()) };

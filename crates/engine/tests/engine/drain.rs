@@ -13,7 +13,8 @@ type Events = Receiver<Result<Piece, EngineError>>;
 
 /// The tokens of a request, and how many of its choices were refused.
 fn outcome(events: &Events) -> (Vec<u32>, usize) {
-    let (mut tokens, mut refused) = (Vec::new(), 0);
+    let mut tokens = Vec::new();
+    let mut refused = 0;
     for event in events {
         match event {
             Ok(piece) => tokens.push(piece.token),
@@ -26,7 +27,8 @@ fn outcome(events: &Events) -> (Vec<u32>, usize) {
 
 #[test]
 fn what_only_waits_is_refused() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let request = request(&random_tokens(&mut random, 5), 20, SamplingOptions::greedy());
     let expected = tokens(&pieces(&engine, request.clone()));

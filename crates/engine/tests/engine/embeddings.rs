@@ -111,7 +111,8 @@ fn company_changes_nothing() {
 fn a_preempted_text_is_computed_again() {
     let mut random = Random::fresh();
     for pooling in [None, Some(1), Some(2)] {
-        let (model, text) = (pooled(pooling), texts(&mut random, &[50]));
+        let model = pooled(pooling);
+        let text = texts(&mut random, &[50]);
         let alone = vectors(&engine(&model, 1, 64), &text);
         let context = Some(CONTEXT);
         let limits = Limits { context, sequences: 2, kv_tokens: context, batch_tokens: 2, ..Limits::default() };
@@ -164,7 +165,8 @@ fn what_is_refused() {
 /// However many texts it has, a request takes one place; its texts run next to each other.
 #[test]
 fn a_request_uses_one_place() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64).with_queue(0);
     let many = texts(&mut random, &[3; 50]);
     assert_eq!(vectors(&engine, &many).len(), 50);
@@ -180,7 +182,8 @@ fn a_request_uses_one_place() {
 /// Texts that wait start between others: a short request does not wait for a long list.
 #[test]
 fn other_requests_start_between_the_texts() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let (send, ends) = mpsc::channel();
     let list = {
@@ -196,7 +199,8 @@ fn other_requests_start_between_the_texts() {
 
 #[test]
 fn cancelling_makes_room() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 8).with_queue(0);
     let (send, never) = mpsc::channel();
     let many = embedding(&texts(&mut random, &[90; 500]));
@@ -216,10 +220,12 @@ fn a_device_that_fails_ends_all_texts() {
     let (backend, device) = failing::backend();
     let file = tiny.file(&mut Random::fresh());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
-    let (engine, mut random) = (engine(&model, 3, 8), Random::fresh());
+    let engine = engine(&model, 3, 8);
+    let mut random = Random::fresh();
     let (send, ends) = mpsc::channel();
     for _ in 0..3 {
-        let (send, many) = (send.clone(), embedding(&texts(&mut random, &[90; 20])));
+        let send = send.clone();
+        let many = embedding(&texts(&mut random, &[90; 20]));
         engine.deliver_embeddings(many, move |result| send.send(result).unwrap()).unwrap();
     }
     drop(send);
@@ -237,7 +243,8 @@ fn a_device_that_fails_ends_all_texts() {
 fn hidden_states_that_are_not_finite_end_their_request() {
     let backend = Arc::new(Reference::backend());
     let model = Arc::new(Model::with_backend(damaged::file(), backend, LoadOptions::default()).unwrap());
-    let (engine, good) = (engine(&model, 3, 16), vec![vec![1, 2, 3], vec![5; 40]]);
+    let engine = engine(&model, 3, 16);
+    let good = vec![vec![1, 2, 3], vec![5; 40]];
     let alone = vectors(&engine, &good);
     let greedy = request(&[1, 2, 3], 30, SamplingOptions { seed: Some(1), ..SamplingOptions::greedy() });
     let greedy = gristmill_engine::Request { logit_bias: vec![(BAD, -1e30)], ..greedy };

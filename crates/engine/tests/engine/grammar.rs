@@ -59,8 +59,10 @@ fn reason(pieces: &[Piece]) -> FinishReason {
 
 #[test]
 fn texts_are_valid_for_their_schema() {
-    let (model, mut random) = (model(), Random::fresh());
-    let (engine, mut ended) = (engine(&model, 4, 64), 0);
+    let model = model();
+    let mut random = Random::fresh();
+    let engine = engine(&model, 4, 64);
+    let mut ended = 0;
     for round in 0..30 {
         let sampling = if round % 5 == 0 { SamplingOptions::greedy() } else { hot(&mut random) };
         let asked = asked(&mut random, Grammar::JsonSchema(schema()), sampling);
@@ -85,7 +87,8 @@ fn texts_are_valid_for_their_schema() {
 
 #[test]
 fn any_object() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     for _ in 0..10 {
         let sampling = hot(&mut random);
@@ -100,7 +103,8 @@ fn any_object() {
 
 #[test]
 fn company_changes_nothing() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let grammars = [
         Some(Grammar::JsonSchema(schema())),
         None,
@@ -132,7 +136,8 @@ fn company_changes_nothing() {
 
 #[test]
 fn where_a_text_ends() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let mut ask = |regex: &str, bias: f32, change: &dyn Fn(&mut Request)| {
         let mut asked = asked(&mut random, Grammar::Regex(regex.to_owned()), SamplingOptions::greedy());
@@ -169,7 +174,8 @@ fn where_a_text_ends() {
 
 #[test]
 fn a_text_that_cannot_go_on_ends_alone() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 3, 64);
     let sampling = hot(&mut random);
     let other = asked(&mut random, Grammar::JsonSchema(schema()), sampling);
@@ -189,7 +195,8 @@ fn a_text_that_cannot_go_on_ends_alone() {
 
 #[test]
 fn grammars_are_refused_before_anything_runs() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64).with_queue(0);
     let mut refusal = |grammar| {
         let asked = asked(&mut random, grammar, SamplingOptions::greedy());
@@ -217,7 +224,8 @@ fn a_model_without_text_has_no_grammar() {
 
 #[test]
 fn a_cancelled_request_frees_its_sequence() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64).with_queue(1);
     let long = Request { max_tokens: None, ..asked(&mut random, Grammar::Regex("a*".to_owned()), hot(&mut Random(3))) };
     for _ in 0..20 {

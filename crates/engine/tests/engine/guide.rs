@@ -54,7 +54,8 @@ fn fixed() -> Vec<u8> {
     tokens.extend(ANSWER.map(str::to_owned));
     let mut types = vec![1_i32; 257];
     types.extend([3, 3, 3, 3, 1, 1]);
-    let (count, hidden) = (tokens.len(), 48);
+    let count = tokens.len();
+    let hidden = 48;
     tiny.set("tokenizer.ggml.tokens", tokens);
     tiny.set("tokenizer.ggml.token_type", types);
     // A form with marks within answers, which "<" could start.
@@ -65,7 +66,8 @@ fn fixed() -> Vec<u8> {
     }
     let chain: Vec<usize> = (start..count).chain([speech::END as usize]).collect();
     let value = |name: &str, index: usize| {
-        let (token, axis) = (index / hidden, index % hidden);
+        let token = index / hidden;
+        let axis = index % hidden;
         let of = match name {
             "token_embd.weight" => chain.get(axis),
             "output.weight" => chain.get(axis + 1),
@@ -91,7 +93,8 @@ fn fixed() -> Vec<u8> {
 
 #[test]
 fn the_last_characters_of_an_answer_are_written() {
-    let (file, mut out) = (ModelFile::new("fixed", &fixed()), Vec::new());
+    let file = ModelFile::new("fixed", &fixed());
+    let mut out = Vec::new();
     generate::answer(file.path(), "How many?", &mut out).expect("it runs");
     assert_eq!(String::from_utf8(out).expect("UTF-8"), "I think 3 <\nend\n");
 }

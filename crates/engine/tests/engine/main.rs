@@ -136,7 +136,8 @@ fn notices_are_data() {
 
 #[test]
 fn greedy_is_argmax_of_forward() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let prompt = random_tokens(&mut random, 23);
     // The engine reads the prompt in chunks of 7.
     let found = tokens(&pieces(&engine(&model, 1, 7), request(&prompt, 12, SamplingOptions::greedy())));
@@ -144,7 +145,9 @@ fn greedy_is_argmax_of_forward() {
     let limits = Limits { context: Some(CONTEXT), sequences: 1, batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model, limits).unwrap();
     let sequence = runner.open_sequence().unwrap();
-    let (mut next, mut expected, mut batch) = (prompt, Vec::<u32>::new(), Batch::new());
+    let mut next = prompt;
+    let mut expected = Vec::<u32>::new();
+    let mut batch = Batch::new();
     for _ in 0..12 {
         batch.clear();
         batch.push(sequence, &next, Outputs::Last);
@@ -156,7 +159,8 @@ fn greedy_is_argmax_of_forward() {
 
 #[test]
 fn requests_together_give_the_same_as_alone() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let requests: Vec<Request> = (0..9)
         .map(|_| {
             let (prompt, n) = (1 + random.below(40), 1 + random.below(30));
@@ -188,7 +192,8 @@ fn requests_together_give_the_same_as_alone() {
 
 #[test]
 fn pieces_are_the_decoded_text_in_whole_characters() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     for _ in 0..5 {
         // Hot: bytes at random, most of them not UTF-8.
@@ -200,7 +205,8 @@ fn pieces_are_the_decoded_text_in_whole_characters() {
 
 #[test]
 fn stop_strings_end_the_text_wherever_tokens_end() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let mut stopped = 0;
     for _ in 0..20 {
@@ -256,8 +262,10 @@ fn end_of_generation_ends() {
 
 #[test]
 fn a_text_has_the_least_tokens_that_are_asked_for() {
-    let (model, mut random) = (model(), Random::fresh());
-    let (tokenizer, engine) = (model.tokenizer().unwrap(), engine(&model, 2, 64));
+    let model = model();
+    let mut random = Random::fresh();
+    let tokenizer = model.tokenizer().unwrap();
+    let engine = engine(&model, 2, 64);
     let end = tokenizer.end_of_generation()[0];
     // The most likely token ends the text, and so does any character.
     let stops: Vec<String> = (0..128u8).map(|byte| char::from(byte).to_string()).collect();
@@ -277,8 +285,10 @@ fn a_text_has_the_least_tokens_that_are_asked_for() {
 
 #[test]
 fn control_tokens_are_text_where_asked() {
-    let (model, mut random) = (model(), Random::fresh());
-    let (engine, mut control) = (engine(&model, 1, 64), 0);
+    let model = model();
+    let mut random = Random::fresh();
+    let engine = engine(&model, 1, 64);
+    let mut control = 0;
     let tokenizer = model.tokenizer().unwrap();
     for _ in 0..10 {
         let hot = SamplingOptions { temperature: 50.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..sampling(&mut random) };
@@ -295,7 +305,8 @@ fn control_tokens_are_text_where_asked() {
 
 #[test]
 fn a_conversation_is_read_from_where_it_is_new() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let kept = engine(&model, 2, 64);
     let mut prompt = random_tokens(&mut random, 20);
     for turn in 0..3 {
@@ -315,7 +326,8 @@ fn a_conversation_is_read_from_where_it_is_new() {
 /// With a window of 5 and batches of 8 tokens, a layer keeps two blocks of 16.
 #[test]
 fn blocks_that_a_window_freed_are_computed_again() {
-    let (model, mut random) = (speaking(Tiny::gpt_oss()), Random::fresh());
+    let model = speaking(Tiny::gpt_oss());
+    let mut random = Random::fresh();
     let kept = engine(&model, 1, 8);
     let mut ask = |prompt: &[u32]| {
         let request = request(prompt, 9, sampling(&mut random));
@@ -341,7 +353,8 @@ fn blocks_that_a_window_freed_are_computed_again() {
 
 #[test]
 fn dropping_and_cancelling_make_room() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 8);
     let long = request(&random_tokens(&mut random, 10), 80, SamplingOptions::greedy());
     let expected = tokens(&pieces(&engine, long.clone()));
@@ -359,8 +372,10 @@ fn dropping_and_cancelling_make_room() {
 
 #[test]
 fn two_engines_and_an_engine_that_ends() {
-    let (model, mut random) = (model(), Random::fresh());
-    let (one, other) = (engine(&model, 1, 64), engine(&self::model(), 1, 64));
+    let model = model();
+    let mut random = Random::fresh();
+    let one = engine(&model, 1, 64);
+    let other = engine(&self::model(), 1, 64);
     let long = request(&random_tokens(&mut random, 10), 80, SamplingOptions::greedy());
     let (a, b) = (one.generate(long.clone()).unwrap(), other.generate(long.clone()).unwrap());
     let waiting = one.generate(long.clone()).unwrap();

@@ -124,7 +124,8 @@ fn reasoning_is_ended() {
         for tokens_of_reasoning in [0, 1, 7, 100] {
             let (request, all) = free(&engine, &mut random);
             let ending: Vec<u32> = "\n</think>\n\n".bytes().map(u32::from).collect();
-            let (open, close) = ("<think>".to_owned(), "</think>".to_owned());
+            let open = "<think>".to_owned();
+            let close = "</think>".to_owned();
             let limit =
                 ReasoningLimit { tokens: tokens_of_reasoning, is_started: true, repeats: false, open, close, ending };
             let found = tokens(&pieces(&engine, Request { reasoning: Some(limit.clone()), ..request.clone() }));

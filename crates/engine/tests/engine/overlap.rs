@@ -46,7 +46,8 @@ fn ends(found: &[Piece]) -> (Vec<u32>, String) {
 #[test]
 fn texts_and_what_is_reused_are_the_same() {
     for tiny in [Tiny::llama(), Tiny::gpt_oss(), Tiny::lfm2(), Tiny::qwen35()] {
-        let ([waits, behind], mut random) = (both(&file(tiny)), Random::fresh());
+        let [waits, behind] = both(&file(tiny));
+        let mut random = Random::fresh();
         let engines = [&waits, &behind].map(|model| engine(model, 3, 24));
         let system = random_tokens(&mut random, 20);
         for _ in 0..4 {
@@ -109,7 +110,8 @@ fn texts_and_what_is_reused_are_the_same() {
 #[test]
 fn requests_start_in_overlapped_steps() {
     for tiny in [Tiny::llama(), Tiny::lfm2(), Tiny::qwen35()] {
-        let ([_, behind], mut random) = (both(&file(tiny)), Random::fresh());
+        let [_, behind] = both(&file(tiny));
+        let mut random = Random::fresh();
         let engine = engine(&behind, 3, 24);
         let long = engine.generate(request(&[1, 2, 3], 80, SamplingOptions::greedy())).unwrap();
         let others = (0..6).map(|_| request(&random_tokens(&mut random, 30), 4, SamplingOptions::greedy()));

@@ -158,7 +158,8 @@ fn few_blocks_change_no_result_with_states_of_fixed_size() {
 /// The state of a draft model has the same number of tokens, which are too few as well.
 #[test]
 fn a_draft_model_goes_on_with_few_blocks() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let (context, output_rows) = (Some(LONG), Some(30));
     let limits =
         Limits { context, sequences: 6, kv_tokens: context, batch_tokens: 40, output_rows, ..Limits::default() };
@@ -170,7 +171,8 @@ fn a_draft_model_goes_on_with_few_blocks() {
             Request { draft: 4, ..request(&random_tokens(&mut random, prompt), n, greedy()) }
         })
         .collect();
-    let (mut preemptions, mut drafted) = (0, Vec::new());
+    let mut preemptions = 0;
+    let mut drafted = Vec::new();
     for (found, request) in together(&engine, &requests).iter().zip(&requests) {
         let alone = pieces(&engine, Request { draft: 0, ..request.clone() });
         assert_eq!(seen(found), seen(&alone));
@@ -187,7 +189,8 @@ fn a_draft_model_goes_on_with_few_blocks() {
 /// All want the whole context, which only one of them has at a time.
 #[test]
 fn the_worst_load_ends() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     for tenants in [1, 2] {
         let engine = pool(&model, [16, CONTEXT, CONTEXT], KvFormat::F16);
         let requests: Vec<Request> = (0..16)
@@ -236,7 +239,9 @@ fn scene(
     };
     // The first starts, then waits for the others.
     let (ready, is_ready) = mpsc::channel::<Canceller>();
-    let (mut pieces, mut second, first) = (0, None, deliver(0));
+    let mut pieces = 0;
+    let mut second = None;
+    let first = deliver(0);
     let first = move |event| {
         let goes_on = first(event);
         let second = second.get_or_insert_with(|| is_ready.recv().expect("it begins"));
@@ -262,7 +267,8 @@ fn log_probabilities_of_a_prompt_are_returned_once() {
     let (context, output_rows) = (Some(CONTEXT), Some(2));
     let limits =
         Limits { context, sequences: 2, kv_tokens: context, batch_tokens: 24, output_rows, ..Limits::default() };
-    let (engine, mut random) = (Engine::start(model(), limits).unwrap(), Random::fresh());
+    let engine = Engine::start(model(), limits).unwrap();
+    let mut random = Random::fresh();
     for ([first, second], tokens) in [([30, 40], [71, 1]), ([20, 10], [81, 61])] {
         let [one, other] = [(first, tokens[0]), (second, tokens[1])]
             .map(|(prompt, n)| request(&random_tokens(&mut random, prompt), n, greedy()));
@@ -277,7 +283,8 @@ fn log_probabilities_of_a_prompt_are_returned_once() {
 
 #[test]
 fn a_request_is_cancelled_while_it_waits_again() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = pool(&model, [3, CONTEXT, CONTEXT], KvFormat::F16);
     let cancel = |pieces, second: &Canceller| {
         if pieces == 78 {

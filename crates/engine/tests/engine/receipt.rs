@@ -134,7 +134,8 @@ fn generate(engine: &Engine, requests: &[Request]) -> (Receipt, Vec<String>) {
 
 /// The receipt of two choices of one prompt, and a third of another, as JSON.
 fn sample() -> Value {
-    let (engine, mut random) = (engine(&model(), 1, 64), Random::fresh());
+    let engine = engine(&model(), 1, 64);
+    let mut random = Random::fresh();
     let mut first = request(&random_tokens(&mut random, 9), 5, sampling(&mut random));
     first.sampling.seed = Some(u64::MAX);
     let mut second = first.clone();
@@ -145,7 +146,8 @@ fn sample() -> Value {
 
 #[test]
 fn a_replay_gives_the_same_texts() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let mut requests = vec![request(&random_tokens(&mut random, 20), 12, sampling(&mut random))];
     requests.push(Request {
         max_tokens: Some(9),

@@ -22,7 +22,8 @@ fn check(model: &std::sync::Arc<gristmill_engine::Model>, text: &[u32], start: u
     let mut batch = Batch::new();
     batch.push(sequence, text, Outputs::All);
     let mut logits = runner.forward(&batch).unwrap();
-    let (vocab, rows) = (logits.vocab(), logits.to_vec().unwrap());
+    let vocab = logits.vocab();
+    let rows = logits.to_vec().unwrap();
     assert_eq!(found.len(), text.len() - start);
     for (found, position) in found.iter().zip(start..) {
         let row = &rows[(position - 1) * vocab..][..vocab];
@@ -46,7 +47,8 @@ fn check(model: &std::sync::Arc<gristmill_engine::Model>, text: &[u32], start: u
 /// a bias and penalties.
 #[test]
 fn log_probabilities_are_those_of_the_model() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     for (sequences, batch_tokens, output_rows) in [(1, 64, None), (3, 64, Some(8)), (4, 16, Some(64))] {
         let engine = Engine::start(model.clone(), limits(sequences, batch_tokens, output_rows)).unwrap();
         let requests: Vec<Request> = (0..8)
@@ -85,7 +87,8 @@ fn log_probabilities_are_those_of_the_model() {
 /// Alone and in shared batches, with draft tokens and without; and requesting it changes no token.
 #[test]
 fn routing_is_of_the_pass_that_sampled_the_token() {
-    let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
+    let model = speaking(Tiny::qwen3moe());
+    let mut random = Random::fresh();
     let limits = Limits { context: Some(CONTEXT), batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model.clone(), limits).unwrap();
     let engine = Engine::start(model, self::limits(3, 16, Some(12))).unwrap();
@@ -116,7 +119,8 @@ fn routing_is_of_the_pass_that_sampled_the_token() {
 
 #[test]
 fn a_random_seed_is_returned_and_reproduces_the_text() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64);
     let hot = SamplingOptions { temperature: 5.0, seed: None, ..SamplingOptions::default() };
     let request = request(&random_tokens(&mut random, 9), 30, hot);
@@ -133,7 +137,8 @@ fn a_random_seed_is_returned_and_reproduces_the_text() {
 /// The receiver ends the text: the piece after it is the last, with all figures.
 #[test]
 fn a_receiver_wants_one_more_piece() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 64);
     let request = request(&random_tokens(&mut random, 5), 30, SamplingOptions::greedy());
     let expected = tokens(&pieces(&engine, request.clone()));
@@ -154,7 +159,8 @@ fn a_receiver_wants_one_more_piece() {
 
 #[test]
 fn pieces_are_delivered_to_a_function() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 64);
     let request = request(&random_tokens(&mut random, 5), 30, SamplingOptions::greedy());
     let expected = tokens(&pieces(&engine, request.clone()));
@@ -175,7 +181,8 @@ fn pieces_are_delivered_to_a_function() {
 
 #[test]
 fn choices_share_a_prompt() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 64).with_queue(2);
     let mut request = request(&random_tokens(&mut random, 5), 12, sampling(&mut random));
     request.sampling.seed = Some(u64::MAX);
@@ -210,7 +217,8 @@ fn choices_share_a_prompt() {
 
 #[test]
 fn a_full_queue_refuses() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 1, 64).with_queue(2);
     let request = request(&random_tokens(&mut random, 5), 90, SamplingOptions::greedy());
     let mut running: Vec<_> = (0..3).map(|_| engine.generate(request.clone()).unwrap()).collect();
@@ -289,7 +297,8 @@ fn draft_tokens_change_no_text() {
 fn a_draft_model_changes_no_text() {
     let mut random = Random::fresh();
     let windowed = || crate::speaking(Tiny::gpt_oss());
-    let (same, fixed) = (model(), crate::speaking(Tiny::qwen35()));
+    let same = model();
+    let fixed = crate::speaking(Tiny::qwen35());
     for (model, draft, is_right) in [
         (same.clone(), same, true),
         (model(), model(), false),

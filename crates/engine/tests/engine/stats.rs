@@ -26,7 +26,8 @@ fn wait_until(engine: &Engine, ready: impl Fn(&Stats) -> bool) -> Stats {
 
 #[test]
 fn steps_sequences_and_the_cache_are_counted() {
-    let (model, mut random) = (model(), Random::fresh());
+    let model = model();
+    let mut random = Random::fresh();
     let engine = engine(&model, 2, 16);
     let idle = engine.stats();
     assert_eq!((idle.waiting, idle.running, idle.step_requests.count()), (0, 0, 0));
@@ -55,7 +56,8 @@ fn steps_sequences_and_the_cache_are_counted() {
 
 #[test]
 fn tokens_of_experts_are_those_of_the_runner() {
-    let (model, mut random) = (speaking_on(Reference::backend(), Tiny::qwen3moe()), Random::fresh());
+    let model = speaking_on(Reference::backend(), Tiny::qwen3moe());
+    let mut random = Random::fresh();
     let text = random_tokens(&mut random, 50);
     let limits = Limits { context: Some(CONTEXT), batch_tokens: CONTEXT, ..Limits::default() };
     let mut runner = Runner::new(model.clone(), limits).unwrap();
@@ -83,7 +85,8 @@ fn tokens_of_experts_are_those_of_the_runner() {
 /// Counting changes no token.
 #[test]
 fn counting_changes_nothing() {
-    let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
+    let model = speaking(Tiny::qwen3moe());
+    let mut random = Random::fresh();
     let request = request(&random_tokens(&mut random, 30), 40, SamplingOptions::greedy());
     let tokens = |on| {
         let engine = engine(&model, 1, 16);
@@ -96,7 +99,8 @@ fn counting_changes_nothing() {
 /// Prompts that wait together are read in one step, up to the tokens of a batch, if nobody decodes.
 #[test]
 fn prompts_share_a_step() {
-    let (engine, mut random) = (engine(&model(), 5, 200), Random::fresh());
+    let engine = engine(&model(), 5, 200);
+    let mut random = Random::fresh();
     let ((begun, has_begun), (open, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let hold = move |_| begun.send(()).is_ok() && gate.recv().is_ok();
     engine.deliver(request(&[1], 1, SamplingOptions::greedy()), hold).unwrap();

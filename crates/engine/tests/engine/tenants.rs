@@ -29,7 +29,8 @@ impl Events {
             let send = send.clone();
             move |event: Result<Piece, EngineError>| send.send((number, event.expect("it runs"))).is_ok()
         };
-        let (mut pieces, zeroth) = (0, deliver(0));
+        let mut pieces = 0;
+        let zeroth = deliver(0);
         let zeroth = move |event| {
             pieces += 1;
             let goes_on = zeroth(event);
@@ -115,7 +116,8 @@ fn a_tenant_gets_its_share_of_the_sequences_at_once() {
 /// Requests of one tenant do not preempt each other, however many wait.
 #[test]
 fn one_tenant_loses_nothing() {
-    let (model, count) = (model(), 12);
+    let model = model();
+    let count = 12;
     let requests: Vec<Request> = (0..count).map(|_| of(1, 5, 100)).collect();
     let events = Events::of(&sequences(&model, 3), &requests[..6], 20, &requests[6..]);
     assert!((0..count).all(|number| events.preemptions(number) == 0));

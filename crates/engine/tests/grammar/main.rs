@@ -39,7 +39,8 @@ fn run(engine: &Engine, grammar: Grammar, random: &mut Random) -> (Duration, Dur
     request.sampling.seed = Some(random.next());
     let start = Instant::now();
     let generation = engine.generate(request);
-    let (compiling, start) = (start.elapsed(), Instant::now());
+    let compiling = start.elapsed();
+    let start = Instant::now();
     let end = match generation {
         Err(error) => error.to_string(),
         Ok(generation) => match generation.last() {
@@ -53,7 +54,8 @@ fn run(engine: &Engine, grammar: Grammar, random: &mut Random) -> (Duration, Dur
 
 #[test]
 fn time_and_memory_are_bounded() {
-    let (engine, mut random) = (engine(), Random::fresh());
+    let engine = engine();
+    let mut random = Random::fresh();
     run(&engine, Grammar::Json, &mut random);
     let schemas = hostile::schemas().into_iter().map(|(name, schema)| (name, Grammar::JsonSchema(schema)));
     for (name, grammar) in schemas.chain(hostile::texts()) {
