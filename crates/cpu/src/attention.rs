@@ -94,7 +94,8 @@ impl Cpu {
     fn run_whole<C: Cells>(&self, jobs: &Jobs<C>, out: &OutRows<f32>) {
         let tokens = Cuts::new(jobs.runs.iter().map(|run| (run.len(), run.len())));
         let heads = Cuts::even(out.cols(), jobs.share * jobs.call.spec.value_width);
-        self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, part, mut out| {
+        // One head after another: its keys and values stay in the caches for all rows, where those of all heads would not.
+        self.pool.each_tile(out, &tokens, &heads, Fastest::Rows, &|run, part, mut out| {
             let run = &jobs.runs[run];
             if jobs.call.is_padding(run) {
                 (0..run.len()).for_each(|row| out.columns(row, heads.get(part).1).fill(0.0));

@@ -13,6 +13,7 @@
 
 mod float;
 mod int8;
+mod pair;
 
 use super::act::Int8Block;
 use super::layout::Lanes;
@@ -20,6 +21,8 @@ use super::level::Level;
 use float::{Bf16Steps, ExactSteps, FloatDot, FloatSteps};
 use gristmill_kernels::format::{Float as _, Format, with_format_kind};
 use int8::Int8Dot;
+pub(crate) use pair::PackedRows;
+use pair::PairDot;
 use std::marker::PhantomData;
 
 /// Activation rows in the representation that the weight's format reads.
@@ -49,5 +52,28 @@ pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: ActRows, out
             ActRows::Int8(rows) => level.run(Int8Dot::<F> { group, rows, out, format: PhantomData }),
             ActRows::Bf16(_) => unreachable!("quantised weights do not read bfloat16 rows"),
         }
+    )
+}
+
+/// Copied activation rows of a chunk, in the representation that a float format reads.
+pub(crate) enum PackedAct {
+    /// See [`ActRows::Exact`].
+    Exact(PackedRows<f32>),
+    /// See [`ActRows::Bf16`].
+    Bf16(PackedRows<u32>),
+}
+
+/// [`dot`] for two groups of a float format, with the same bits.
+pub(crate) fn dot_pair(level: Level, format: Format, groups: [&[u8]; 2], rows: &PackedAct, out: [&mut [Lanes]; 2]) {
+    with_format_kind!(format,
+        float F => match rows {
+            PackedAct::Exact(rows) => level.run(PairDot::<FloatSteps<F>> { groups, rows, out }),
+            PackedAct::Bf16(rows) if F::IS_BF16 => {
+                let done = level.run_bf16(PairDot::<Bf16Steps> { groups, rows, out });
+                done.expect("bfloat16 rows are for CPUs that multiply them");
+            }
+            PackedAct::Bf16(_) => unreachable!("only bfloat16 weights read pairs"),
+        },
+        quantised _F => unreachable!("rows are packed for float weights")
     )
 }

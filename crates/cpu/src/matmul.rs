@@ -6,7 +6,7 @@
 use super::act::{CpuAct, Int8Block};
 use super::cpu::Cpu;
 use super::cuts::{Cuts, TOKEN_BLOCK};
-use super::dot::{ActRows, dot};
+use super::dot::{ActRows, PackedAct, PackedRows, dot, dot_pair};
 use super::host;
 use super::layout::{self, Lanes, ROWS, Tiles};
 use super::math::activate;
@@ -23,18 +23,31 @@ use std::ops::Range;
 /// Minimum weight bytes per chunk: about 5 µs on one of two cores that share 49 GB/s.
 const CHUNK_BYTES: usize = 128 << 10;
 
+/// The fewest row groups of a chunk, and the fewest rows, for which rows are copied: a copy takes as long as two or three groups.
+const PACKED_GROUPS: usize = 16;
+/// See [`PACKED_GROUPS`].
+const PACKED_ROWS: usize = 16;
+
 /// References to the activation rows of a chunk.
 pub(crate) struct Gathered<'a> {
     int8: [&'a [Int8Block]; TOKEN_BLOCK],
     bf16: [&'a [u32]; TOKEN_BLOCK],
     exact: [&'a [f32]; TOKEN_BLOCK],
     len: usize,
+    /// Copies for float weights of many row groups.
+    packed: Option<PackedAct>,
 }
 
 impl<'a> Gathered<'a> {
     /// Collects at most [`TOKEN_BLOCK`] rows of `x`.
     pub(crate) fn new(x: &'a Operand, rows: impl Iterator<Item = usize>) -> Self {
-        let mut this = Self { int8: [&[]; TOKEN_BLOCK], bf16: [&[]; TOKEN_BLOCK], exact: [&[]; TOKEN_BLOCK], len: 0 };
+        let mut this = Self {
+            int8: [&[]; TOKEN_BLOCK],
+            bf16: [&[]; TOKEN_BLOCK],
+            exact: [&[]; TOKEN_BLOCK],
+            len: 0,
+            packed: None,
+        };
         for row in rows.take(TOKEN_BLOCK) {
             this.exact[this.len] = &x.exact[row * x.cols..][..x.cols];
             if !x.int8.is_empty() {
@@ -52,6 +65,18 @@ impl<'a> Gathered<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Copies the rows, if weights of this format and so many row groups are multiplied faster with copies.
+    fn packed(mut self, format: Format, groups: usize) -> Self {
+        if format.is_float() && self.len >= PACKED_ROWS && groups >= PACKED_GROUPS {
+            self.packed = match self.rows(format) {
+                ActRows::Exact(rows) => Some(PackedAct::Exact(PackedRows::new(rows))),
+                ActRows::Bf16(rows) => Some(PackedAct::Bf16(PackedRows::new(rows))),
+                ActRows::Int8(_) => None,
+            };
+        }
+        self
     }
 
     /// The rows in the representation that weights of this format read.
@@ -102,6 +127,16 @@ pub(crate) fn column_cuts(tensors: &[TensorShape], token_blocks: usize, threads:
     Cuts::new(tensors.iter().map(|shape| (shape.rows, groups(shape) * ROWS)))
 }
 
+/// [`column_cuts`] for rows of which chunks have copies, if there are enough: longer chunks share a copy.
+fn dense_cuts(tensors: &[TensorShape], rows: usize, threads: usize) -> Cuts {
+    let blocks = rows.div_ceil(TOKEN_BLOCK);
+    let wide = |shape: &TensorShape| (layout::groups(shape) * blocks).div_ceil(4 * threads).min(layout::groups(shape));
+    match tensors.iter().all(|shape| shape.format.is_float() && wide(shape) >= PACKED_GROUPS) {
+        true => Cuts::new(tensors.iter().map(|shape| (shape.rows, wide(shape).next_multiple_of(2) * ROWS))),
+        false => column_cuts(tensors, blocks, threads),
+    }
+}
+
 /// [`column_cuts`] for gate and up tensors, which have the same columns.
 pub(crate) fn gated_column_cuts([gate, up]: [&TensorShape; 2], token_blocks: usize, threads: usize) -> Cuts {
     let bytes = layout::group_bytes(gate) + layout::group_bytes(up);
@@ -135,13 +170,13 @@ impl Cpu {
         let y: OutRows<f32> = host::rows_mut(Matmul::NAME, &mut y)?;
         let row_cuts = Cuts::even(y.rows(), TOKEN_BLOCK);
         let shapes = shapes(Matmul::NAME, weight)?;
-        let cols = column_cuts(&shapes, row_cuts.len(), self.pool.threads());
+        let cols = dense_cuts(&shapes, y.rows(), self.pool.threads());
         let starts = starts(&shapes);
         self.pool.each_tile(&y, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut y| {
             let (tensor, columns) = cols.get(chunk);
             let start = starts[tensor];
-            let rows = Gathered::new(&x, row_cuts.get(block).1.map(x_row));
             let groups = row_groups(columns.start - start..columns.end - start);
+            let rows = Gathered::new(&x, row_cuts.get(block).1.map(x_row)).packed(tensors[tensor].format, groups.len());
             self.multiply(&tensors[tensor], 0, groups, &rows, bias.map(|b| &b[start..]), &mut |t, columns, values| {
                 write_out(epilogue, values, y.columns(t, start + columns.start..start + columns.end));
             });
@@ -158,10 +193,15 @@ impl Cpu {
         let h: OutRows<f32> = host::rows_mut(GateUp::NAME, &mut h)?;
         let row_cuts = Cuts::even(h.rows(), TOKEN_BLOCK);
         let shapes = weights.map(Tiles::shape);
-        let cols = gated_column_cuts(shapes.each_ref(), row_cuts.len(), self.pool.threads());
+        let shapes = shapes.each_ref();
+        let threads = self.pool.threads();
+        let cols = match weights[0].format == weights[1].format && weights[0].format.is_float() {
+            true => dense_cuts(std::slice::from_ref(shapes[0]), h.rows(), threads),
+            false => gated_column_cuts(shapes, row_cuts.len(), threads),
+        };
         self.pool.each_tile(&h, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut h| {
-            let rows = Gathered::new(&x, row_cuts.get(block).1);
             let groups = row_groups(cols.get(chunk).1);
+            let rows = Gathered::new(&x, row_cuts.get(block).1).packed(weights[0].format, groups.len());
             self.multiply_gated(weights, 0, groups, &rows, bias, activation, &mut |t, columns, values| {
                 h.columns(t, columns).copy_from_slice(values);
             });
@@ -179,13 +219,28 @@ impl Cpu {
         bias: Option<&[f32]>,
         store: &mut Store,
     ) {
-        let mut results: Results = [[0.0; ROWS]; TOKEN_BLOCK];
-        let results = &mut results[..rows.len()];
-        for group in groups {
-            self.multiply_group(tiles, expert, group, rows, bias, results);
+        let mut results: [Results; 2] = [[[0.0; ROWS]; TOKEN_BLOCK]; 2];
+        let mut results = results.each_mut().map(|results| &mut results[..rows.len()]);
+        let mut store_group = |group: usize, results: &[Lanes]| {
             let columns = columns(tiles, group);
             for (t, values) in results.iter().enumerate() {
                 store(t, columns.clone(), &values[..columns.len()]);
+            }
+        };
+        let mut next = groups.start;
+        while next < groups.end {
+            if let Some(packed) = rows.packed.as_ref().filter(|_| next + 1 < groups.end) {
+                let pair = [next, next + 1].map(|group| tiles.group(expert, group));
+                dot_pair(self.level, tiles.format, pair, packed, results.each_mut().map(|results| &mut **results));
+                for (group, results) in (next..).zip(&mut results) {
+                    add_bias(tiles, group, bias, results);
+                    store_group(group, results);
+                }
+                next += 2;
+            } else {
+                self.multiply_group(tiles, expert, next, rows, bias, results[0]);
+                store_group(next, results[0]);
+                next += 1;
             }
         }
     }
@@ -203,18 +258,31 @@ impl Cpu {
     ) {
         let mut gates: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];
+        let packed = rows.packed.as_ref().filter(|_| activation.role() == Role::GateUp && gate.format == up.format);
         // As many groups of a tensor as there are results for: reads that alternate between two tensors are slower.
-        let at_once = TOKEN_BLOCK / rows.len().max(1);
+        let of_group = rows.len().max(1);
+        let at_once = TOKEN_BLOCK / of_group;
         for first in groups.clone().step_by(at_once) {
             let groups = first..groups.end.min(first + at_once);
             let results = groups.len() * rows.len();
             let (gates, ups) = (&mut gates[..results], &mut ups[..results]);
-            if activation.role() == Role::GateUp {
-                self.multiply_groups(gate, expert, groups.clone(), rows, bias.map(|[bias, _]| bias), gates);
+            if let Some(packed) = packed {
+                for ((group, gates), ups) in
+                    groups.clone().zip(gates.chunks_mut(of_group)).zip(ups.chunks_mut(of_group))
+                {
+                    let pair = [gate, up].map(|tiles| tiles.group(expert, group));
+                    dot_pair(self.level, up.format, pair, packed, [&mut *gates, &mut *ups]);
+                    add_bias(gate, group, bias.map(|[bias, _]| bias), gates);
+                    add_bias(up, group, bias.map(|[_, bias]| bias), ups);
+                }
+            } else {
+                if activation.role() == Role::GateUp {
+                    self.multiply_groups(gate, expert, groups.clone(), rows, bias.map(|[bias, _]| bias), gates);
+                }
+                self.multiply_groups(up, expert, groups.clone(), rows, bias.map(|[_, bias]| bias), ups);
             }
-            self.multiply_groups(up, expert, groups.clone(), rows, bias.map(|[_, bias]| bias), ups);
             activate(self.level, activation, gates, ups);
-            for (group, gates) in groups.zip(gates.chunks(rows.len().max(1))) {
+            for (group, gates) in groups.zip(gates.chunks(of_group)) {
                 let columns = columns(up, group);
                 for (t, values) in gates.iter().enumerate() {
                     store(t, columns.clone(), &values[..columns.len()]);
@@ -249,15 +317,20 @@ impl Cpu {
         results: &mut [Lanes],
     ) {
         dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
-        if let Some(bias) = bias {
-            for values in results {
-                values.iter_mut().zip(&bias[columns(tiles, group)]).for_each(|(v, b)| *v += b);
-            }
-        }
+        add_bias(tiles, group, bias, results);
     }
 }
 
 /// The columns of a row group in the output.
 fn columns(tiles: &Tiles, group: usize) -> Range<usize> {
     group * ROWS..tiles.rows.min((group + 1) * ROWS)
+}
+
+/// Adds the bias of a row group.
+fn add_bias(tiles: &Tiles, group: usize, bias: Option<&[f32]>, results: &mut [Lanes]) {
+    if let Some(bias) = bias {
+        for values in results {
+            values.iter_mut().zip(&bias[columns(tiles, group)]).for_each(|(v, b)| *v += b);
+        }
+    }
 }

@@ -60,6 +60,20 @@ pub(super) fn attend<C: Cells, S: Simd, const R: usize>(
                 }
             }
         }
+        let all_seen = seen.iter().all(|seen| *seen == (0..STRIP_TOKENS));
+        if all_seen && !call.spec.values_in_keys {
+            let block = |b: usize| values.head_block(call.block(slot, strip + b, head), value_width);
+            let blocks: [C; STRIP] = std::array::from_fn(block);
+            let (whole, last) = acc.split_at_mut(value_width / 16);
+            for (c, acc) in whole.iter_mut().enumerate() {
+                add_strip(s, blocks, value_width, c, &scores, acc);
+            }
+            if let Some(acc) = last.first_mut() {
+                let tiles = blocks.map(|values| ValueTile::of_last(s, values, value_width));
+                add_strip(s, tiles.each_ref(), value_width, value_width / 16, &scores, acc);
+            }
+            continue;
+        }
         for b in unseen..blocks {
             let block = call.block(slot, strip + b, head);
             let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
@@ -114,6 +128,24 @@ fn score_block<C: Cells, S: Simd, const R: usize>(
     }
 }
 
+/// All of 16 numbers in one, pairwise: a chain would wait for the latency of each.
+macro_rules! reduce {
+    ($lanes:expr, $a:ident, $b:ident => $joined:expr) => {{
+        let mut lanes: [f32; 16] = $lanes;
+        reduce!(@ lanes, 8, $a, $b => $joined);
+        reduce!(@ lanes, 4, $a, $b => $joined);
+        reduce!(@ lanes, 2, $a, $b => $joined);
+        reduce!(@ lanes, 1, $a, $b => $joined);
+        lanes[0]
+    }};
+    (@ $lanes:ident, $half:literal, $a:ident, $b:ident => $joined:expr) => {
+        for i in 0..$half {
+            let ($a, $b) = ($lanes[i], $lanes[i + $half]);
+            $lanes[i] = $joined;
+        }
+    };
+}
+
 /// Replaces scores (a multiple of 16) by their exponentials relative to the new maximum and updates maximum and sum.
 /// Returns the factor of earlier results.
 #[inline(always)]
@@ -122,8 +154,9 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
     for at in (16..scores.len()).step_by(16) {
         lanes = s.max(lanes, s.load_f32(scores, at));
     }
-    // A NaN fails the comparison and reaches the sum below.
-    let new = s.to_array(lanes).iter().fold(*max, |m, &x| if x > m { x } else { m });
+    // A NaN reaches the sum below, whatever is the largest score.
+    let largest = reduce!(s.to_array(lanes), m, x => if x > m { x } else { m });
+    let new = if largest > *max { largest } else { *max };
     if new == f32::NEG_INFINITY {
         // No visible token yet (or only NaN, which stays).
         scores.iter_mut().for_each(|x| *x = if x.is_nan() { f32::NAN } else { 0.0 });
@@ -139,10 +172,42 @@ fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f3
         s.store_f32(s.max(s.splat(0.0), e), scores, at);
         total = s.add(total, s.load_f32(scores, at));
     }
-    let scale = if *max == f32::NEG_INFINITY { 0.0 } else { (*max - new).exp() };
-    *sum = *sum * scale + s.to_array(total).iter().sum::<f32>();
+    let scale = match *max {
+        f32::NEG_INFINITY => 0.0,
+        // What `exp` returns for 0, without a call.
+        max if max == new => 1.0,
+        max => (max - new).exp(),
+    };
+    *sum = *sum * scale + reduce!(s.to_array(total), a, b => a + b);
     *max = new;
     scale
+}
+
+/// acc[r] += Σ score · value, for 16 columns, over all tokens of a strip. It adds in the order of [`add_values`].
+#[inline(always)]
+fn add_strip<V: Values, S: Simd, const R: usize>(
+    s: S,
+    blocks: [V; STRIP],
+    width: usize,
+    column: usize,
+    scores: &[[f32; STRIP_TOKENS]; R],
+    acc: &mut [[f32; 16]; R],
+) {
+    let mut sums = [s.splat(0.0); R];
+    for r in 0..R {
+        sums[r] = s.load_f32(&acc[r], 0);
+    }
+    for (b, values) in blocks.into_iter().enumerate() {
+        for t in 0..KV_BLOCK {
+            let v = values.value(s, width, t, column);
+            for r in 0..R {
+                sums[r] = s.mul_add(v, s.splat(scores[r][b * KV_BLOCK + t]), sums[r]);
+            }
+        }
+    }
+    for r in 0..R {
+        s.store_f32(sums[r], &mut acc[r], 0);
+    }
 }
 
 /// acc[r] += Σ score · value, for 16 columns, over the tokens of a block that a row sees. `all` are the block's tokens

@@ -7,13 +7,14 @@
 
 use super::super::cuts::TOKEN_BLOCK;
 use super::super::layout::{Lanes, ROWS};
+use super::pair::{self, PairSums};
 use gristmill_kernels::format::{Float, Quantised};
 use gristmill_kernels::simd::{Kernel, Simd};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
 /// Steps that share a sum within a panel.
-const HALF: usize = 32;
+pub(super) const HALF: usize = 32;
 
 /// Bytes between a column that is unpacked and the one that is asked for meanwhile: the hardware's prefetcher stops while
 /// a panel is multiplied. One row of BF16 on two Zen 3 cores, as a program of its own: 16 → 20 GB/s.
@@ -54,11 +55,19 @@ pub(super) trait Steps {
         first: usize,
         sums: &mut [[Lanes; 2]],
     );
+    /// The same for the panels of two row groups and packed rows. `rows` has the elements of each half.
+    fn multiply_pair<S: Simd>(
+        s: S,
+        proof: Proof<Self, S>,
+        panels: [&[Weights<Self, S>]; 2],
+        rows: [&[[Element<Self>; HALF]]; 2],
+        sums: &mut PairSums,
+    );
 }
 
-type Element<K> = <<K as Steps>::Product as Product>::Element;
-type Weights<K, S> = <<K as Steps>::Product as Product>::Weights<S>;
-type Proof<K, S> = <<K as Steps>::Product as Product>::Proof<S>;
+pub(super) type Element<K> = <<K as Steps>::Product as Product>::Element;
+pub(super) type Weights<K, S> = <<K as Steps>::Product as Product>::Weights<S>;
+pub(super) type Proof<K, S> = <<K as Steps>::Product as Product>::Proof<S>;
 
 /// A row group times all activation rows.
 pub(super) struct FloatDot<'a, K: Steps> {
@@ -223,6 +232,22 @@ impl Kernel for Columns<'_> {
     }
 }
 
+/// The same for two panels and packed rows.
+struct PairColumns<'a> {
+    panels: [&'a [Column]; 2],
+    rows: [&'a [[f32; HALF]]; 2],
+    sums: &'a mut PairSums,
+}
+
+impl Kernel for PairColumns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        pair::multiply::<ColumnProduct, S>(s, (), self.panels, self.rows, self.sums);
+    }
+}
+
 /// The methods of [`Steps`] that formats with columns in f32 have in common.
 macro_rules! columns {
     () => {
@@ -237,6 +262,16 @@ macro_rules! columns {
         #[inline(always)]
         fn multiply<S: Simd>(s: S, (): (), panel: &[Column], rows: &[&[f32]], first: usize, sums: &mut [[Lanes; 2]]) {
             s.run(Columns { panel, rows, first, sums });
+        }
+        #[inline(always)]
+        fn multiply_pair<S: Simd>(
+            s: S,
+            (): (),
+            panels: [&[Column]; 2],
+            rows: [&[[f32; HALF]]; 2],
+            sums: &mut PairSums,
+        ) {
+            s.run(PairColumns { panels, rows, sums });
         }
     };
 }
@@ -351,6 +386,16 @@ impl Steps for Bf16Steps {
         sums: &mut [[Lanes; 2]],
     ) {
         multiply::<Self, S>(s, proof, panel, rows, first, sums);
+    }
+    #[inline(always)]
+    fn multiply_pair<S: Simd>(
+        s: S,
+        proof: S::Bf16,
+        panels: [&[S::I32]; 2],
+        rows: [&[[u32; HALF]]; 2],
+        sums: &mut PairSums,
+    ) {
+        pair::multiply::<Self, S>(s, proof, panels, rows, sums);
     }
 }
 
