@@ -5,7 +5,7 @@ use super::host;
 use super::operation::OnCpu;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::GroupLists;
-use gristmill_kernels::ops::{Checked, GroupByExpert, Operation, PADDING};
+use gristmill_kernels::ops::{Checked, GroupByExpert, Operation};
 use gristmill_kernels::tensor::Buffer;
 
 impl OnCpu for GroupByExpert<'_> {
@@ -17,17 +17,20 @@ impl OnCpu for GroupByExpert<'_> {
     }
 }
 
-/// Sorts pairs and cuts each expert's pairs into tiles. All ids must be below the number of experts or padding, and the
-/// lists must be long enough.
+/// Sorts pairs and cuts each expert's pairs into tiles. Ids of experts that are not grouped are left out, as padding is. The lists
+/// must be long enough.
 fn group<'a>(tokens: usize, top_k: usize, ids: &dyn Fn(usize) -> &'a [u32], lists: GroupLists) -> Result<()> {
     fn list(buffer: &mut Buffer<u32>) -> &mut [u32] {
         buffer.as_host_mut().unwrap_or(&mut [])
     }
     let tile_rows = *lists.tile_rows;
     let (counts, sorted) = (list(lists.counts), list(lists.pairs));
+    // Wraps for experts before the first, and is too large for padding too: there are far fewer experts than ids.
+    let (first, experts) = (lists.first as u32, counts.len());
+    let grouped = |id: u32| Some(id.wrapping_sub(first) as usize).filter(|&expert| expert < experts);
     counts.fill(0);
-    for &id in (0..tokens).flat_map(ids).filter(|&&id| id != PADDING) {
-        counts[id as usize] += 1;
+    for expert in (0..tokens).flat_map(ids).filter_map(|&id| grouped(id)) {
+        counts[expert] += 1;
     }
 
     // Counts become ends; filling backwards turns the ends into starts.
@@ -37,8 +40,9 @@ fn group<'a>(tokens: usize, top_k: usize, ids: &dyn Fn(usize) -> &'a [u32], list
         *count = live;
     }
     for token in (0..tokens).rev() {
-        for (slot, &id) in ids(token).iter().enumerate().rev().filter(|&(_, &id)| id != PADDING) {
-            let end = &mut counts[id as usize];
+        for (slot, &id) in ids(token).iter().enumerate().rev() {
+            let Some(expert) = grouped(id) else { continue };
+            let end = &mut counts[expert];
             *end -= 1;
             sorted[*end as usize] = (token * top_k + slot) as u32;
         }

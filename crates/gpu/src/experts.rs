@@ -48,7 +48,9 @@ fn few<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
         return Ok(Fused::No);
     };
     let most = vendor.few_tokens(params.experts as usize, route.routing.top_k);
-    if !(1..=most).contains(&x.rows()) || gate.format != up.format || !vendor.fuses_experts() {
+    // The kernels read the matrix of each chosen expert.
+    let is_whole = scratch.groups.is_whole();
+    if !(1..=most).contains(&x.rows()) || gate.format != up.format || !vendor.fuses_experts() || !is_whole {
         return Ok(Fused::No);
     }
     let logits = Arg::read(&route.logits);

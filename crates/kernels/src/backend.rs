@@ -17,6 +17,7 @@ use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
 use crate::weight::{Footprint, Location, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::MutexGuard;
 
 /// One device. All of it is `&self`: threads may share a backend, whose operations run one after another.
@@ -159,8 +160,16 @@ impl Backend {
 
     /// Lists for grouping up to `pairs` pairs over `experts`.
     pub fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
-        let supported = (1..=MAX_EXPERTS).contains(&experts);
-        require(supported, "alloc_groups", "experts", experts, "1 to 1024 are supported")?;
+        self.alloc_groups_of(0..experts, experts, pairs)
+    }
+
+    /// Lists for grouping up to `pairs` pairs over some of `all` experts. Pairs of the others are pairs without an expert.
+    pub fn alloc_groups_of(&self, grouped: Range<usize>, all: usize, pairs: usize) -> Result<Groups> {
+        const OP: &str = "alloc_groups";
+        let experts = grouped.len();
+        require((1..=MAX_EXPERTS).contains(&all), OP, "experts", all, "1 to 1024 are supported")?;
+        require(experts > 0, OP, "grouped experts", experts, "must not be 0")?;
+        require(grouped.end <= all, OP, "end of the grouped experts", grouped.end, "must not be above the experts")?;
         let what = "expert groups";
         let tiling = self.kernels.tiling();
         let tiles = elements(what, &[max_tiles(experts, pairs, tiling.tile_rows), 3])?;
@@ -171,6 +180,8 @@ impl Backend {
             tile_count: self.alloc(1 + tiling.grid_words, what)?,
             tile_rows: tiling.tile_rows,
             total_pairs: 0,
+            first: grouped.start,
+            all,
         })
     }
 

@@ -22,6 +22,10 @@ pub struct Groups {
     pub(crate) tile_count: Buffer<u32>,
     pub(crate) tile_rows: usize,
     pub(crate) total_pairs: usize,
+    /// The first expert that is grouped.
+    pub(crate) first: usize,
+    /// Experts that ids are of.
+    pub(crate) all: usize,
 }
 
 /// The lists of [`Groups`] for the backend that fills them.
@@ -37,12 +41,28 @@ pub struct GroupLists<'a> {
     pub tile_count: &'a mut Buffer<u32>,
     /// See [`Groups::tile_rows`]; the backend may choose another number for each grouping.
     pub tile_rows: &'a mut usize,
+    /// See [`Groups::first`].
+    pub first: usize,
+    /// See [`Groups::all`].
+    pub all: usize,
 }
 
 impl Groups {
     /// Experts that pairs are sorted by.
     pub fn experts(&self) -> usize {
         self.counts.len()
+    }
+    /// The first of these experts. Pairs of other experts are pairs without an expert.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+    /// Experts that a router chooses from, of which [`Self::experts`] are grouped.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+    /// Whether all experts are grouped.
+    pub fn is_whole(&self) -> bool {
+        self.experts() == self.all
     }
     /// Pairs of each expert, E.
     pub fn counts(&self) -> &Buffer<u32> {
@@ -74,8 +94,8 @@ impl Groups {
     }
     /// The lists, to be filled.
     pub(crate) fn lists(&mut self) -> GroupLists<'_> {
-        let Self { counts, pairs, tiles, tile_count, tile_rows, .. } = self;
-        GroupLists { counts, pairs, tiles, tile_count, tile_rows }
+        let Self { counts, pairs, tiles, tile_count, tile_rows, first, all, .. } = self;
+        GroupLists { counts, pairs, tiles, tile_count, tile_rows, first: *first, all: *all }
     }
 }
 

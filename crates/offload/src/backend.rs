@@ -6,7 +6,7 @@ use crate::vendor::OffloadVendor;
 use crate::weights::{are_on_host, slots_of};
 use gristmill_gpu::{Device, GpuBackend, precompile};
 use gristmill_kernels::act::{Act, ActReader, Precision, Representations};
-use gristmill_kernels::error::Result;
+use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::offload::{OffloadKernels, SlotUsage};
@@ -92,6 +92,16 @@ macro_rules! composition {
         fn experts(&self, call: &mut Checked<$Experts>) -> Result<Fused> {
             if !are_on_host(call) {
                 return self.gpu.experts(call);
+            }
+            let groups = &call.scratch.groups;
+            if !groups.is_whole() {
+                let (expected, found) = (groups.all(), groups.experts());
+                return Err(Error::Shape {
+                    op: $Experts::NAME,
+                    what: "grouped experts in host memory",
+                    expected,
+                    found,
+                });
             }
             self.path.experts(self.gpu.vendor(), call).map(|()| Fused::Yes)
         }

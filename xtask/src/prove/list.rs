@@ -386,6 +386,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "(end - first).min(tile_rows as u32)" => "end - first",
         "*count = live;" => "",
     }
+    group_by_expert in "cpu/src/group.rs" by [route_and_group] {
+        "id.wrapping_sub(first)" => "id",
+    }
     moe_matmul in "cpu/src/moe.rs" by [moe_matmul] {
         "pair as usize / pairs_per_row" => "pair as usize % pairs_per_row",
         "b[expert * width + start..]" => "b[expert * width..]",

@@ -18,6 +18,9 @@ shared_struct! {
         // Pairs of a block, and warps that have a table.
         chunk: u32,
         tables: u32,
+        // The first expert that is grouped, and the experts that ids are of.
+        first: u32,
+        all: u32,
     }
 }
 
@@ -31,13 +34,8 @@ const TABLE_BYTES: u32 = 32 << 10;
 pub(super) const FIXED_BYTES: u32 = 9 << 10;
 
 impl GroupParams {
-    pub(super) fn new(
-        device: &Device,
-        ids: RowLayout,
-        experts: usize,
-        tile_rows: usize,
-        threads: usize,
-    ) -> Result<Self> {
+    pub(super) fn new(device: &Device, ids: RowLayout, lists: &GroupLists, threads: usize) -> Result<Self> {
+        let experts = lists.counts.len();
         let scratch = device.shared(FIXED_BYTES).min(TABLE_BYTES) as usize;
         let pairs = ids.rows().saturating_mul(ids.cols());
         Ok(Self {
@@ -45,9 +43,11 @@ impl GroupParams {
             pairs: count("group_by_expert", "pairs", pairs, MOST_BLOCKS)?,
             top_k: count("group_by_expert", "top-k", ids.cols(), MOST_BLOCKS)?,
             experts: experts as u32,
-            tile_rows: tile_rows as u32,
+            tile_rows: *lists.tile_rows as u32,
             chunk: CHUNK as u32,
             tables: (scratch / (4 * (experts + 1))).min(threads / 32) as u32,
+            first: lists.first as u32,
+            all: lists.all as u32,
         })
     }
 
@@ -67,7 +67,7 @@ pub fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> R
     let experts = lists.counts.len();
     let pairs = ids.rows().saturating_mul(ids.cols());
     let block = threads(experts, pairs.min(CHUNK));
-    let params = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
+    let params = GroupParams::new(device, ids.layout(), lists, block)?;
     let [counts, sorted, tiles, tile_count] = list_args(lists);
     let launch = |entry, blocks, shared, args: &[Arg]| {
         let launch = Launch::new(Kernel::plain("group.gpu", entry), [blocks, 1, 1], block as u32, args);

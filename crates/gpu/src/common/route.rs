@@ -226,7 +226,7 @@ shared_struct! {
 /// [`gristmill_kernels::ops::RouteAndGroup`] in one launch, for few tokens.
 pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Result<Fused> {
     let Route { logits, routing, ids, weights, .. } = call;
-    let (rows, experts) = (logits.rows(), logits.cols());
+    let (rows, experts) = (logits.rows(), lists.counts.len());
     let route = RouteParams::new(call)?;
     let form = RouteVariant::new(&route);
     let pairs = rows.saturating_mul(routing.top_k);
@@ -237,7 +237,7 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     if rows == 0 || !fits {
         return Ok(Fused::No);
     }
-    let group = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
+    let group = GroupParams::new(device, ids.layout(), lists, block)?;
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
     let [bias, scales, tokens] = optional_args(call);

@@ -25,6 +25,9 @@ DEV u32 group_id(const GLOBAL u32* ids, u32 pair, const GroupParams p) {
     return ids[at];
 }
 
+// The column of an id. Ids before the first expert wrap, so these, ids after the last, and padding are in the last column.
+DEV u32 group_column(u32 id, const GroupParams p) { return min(id - p.first, p.experts); }
+
 // Columns of a table: one for each expert, and one for pairs without.
 DEV u32 group_columns(const GroupParams p) { return p.experts + 1; }
 
@@ -35,8 +38,8 @@ DEV void group_count(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL
     PairRange mine = group_range(here, p);
     for (u32 pair = mine.first + here.lane(); pair < mine.end; pair += 32) {
         u32 id = group_id(ids, pair, p);
-        add_atomic(&tables[here.warp() * group_columns(p) + min(id, p.experts)], 1u);
-        if (id >= p.experts && id != PADDING && flag) raise(flag, FLAG_EXPERT, id, pair, p.experts);
+        add_atomic(&tables[here.warp() * group_columns(p) + group_column(id, p)], 1u);
+        if (id >= p.all && id != PADDING && flag) raise(flag, FLAG_EXPERT, id, pair, p.all);
     }
     barrier();
 }
@@ -63,7 +66,7 @@ DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOB
     for (u32 base = mine.first; base < mine.end; base += 32) {
         u32 pair = base + here.lane();
         bool inside = pair < mine.end;
-        u32 column = inside ? min(group_id(ids, pair, p), p.experts) : PADDING;
+        u32 column = inside ? group_column(group_id(ids, pair, p), p) : PADDING;
         u32 same = warp_same(column), before = same & ((1u << here.lane()) - 1);
         GROUP u32* place = &tables[here.warp() * group_columns(p) + (inside ? column : 0)];
         if (inside) pairs[*place + count_ones(before)] = pair;

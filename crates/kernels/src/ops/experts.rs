@@ -197,7 +197,8 @@ pub struct ExpertScratch<'a> {
 
 constructor! { ExpertScratch<'a>(groups: &'a mut Groups, h: ViewMut<'a, f32>, act: &'a mut Act, out: ViewMut<'a, f32>) }
 
-/// A mixture-of-experts layer from the router's logits: the weighted sum of each token's chosen experts.
+/// A mixture-of-experts layer from the router's logits: the weighted sum of each token's chosen experts. If the groups leave
+/// experts out, the matrices are those of the grouped experts, and the others add nothing to the sum.
 #[derive(Debug)]
 pub struct Experts<'a> {
     /// The routing, with logits T × E.
@@ -232,9 +233,9 @@ impl Check for Experts<'_> {
         role(OP, gate_up, activation.role())?;
         role(OP, down, Role::Matrix)?;
         if tokens > 0 {
-            expect(OP, "experts of the groups", groups.experts(), experts)?;
-            expect(OP, "experts of gate and up", gate_up.experts(), experts)?;
-            expect(OP, "experts of down", down.experts(), experts)?;
+            expect(OP, "experts of the groups", groups.all(), experts)?;
+            expect(OP, "experts of gate and up", gate_up.experts(), groups.experts())?;
+            expect(OP, "experts of down", down.experts(), groups.experts())?;
         }
         expect(OP, "rows of the activations", x.rows(), tokens)?;
         expect(OP, "columns of the activations", x.cols(), gate_up.cols())?;

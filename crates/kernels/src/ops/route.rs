@@ -135,7 +135,7 @@ impl Check for Route<'_> {
     }
 }
 
-/// Sorts (token, slot) pairs by expert.
+/// Sorts (token, slot) pairs by expert. Pairs of experts that the groups leave out count as pairs without an expert.
 #[derive(Debug)]
 pub struct GroupByExpert<'a> {
     /// Expert ids, T × k. [`PADDING`] marks a pair without an expert.
@@ -150,7 +150,7 @@ impl Check for GroupByExpert<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { ids, groups } = self;
         on_device(Self::NAME, device, &[ids.device(), groups.device()])?;
-        check::ids(Self::NAME, "expert", ids, groups.experts(), true)?;
+        check::ids(Self::NAME, "expert", ids, groups.all(), true)?;
         groups.total_pairs = pairs(Self::NAME, groups, ids.rows(), ids.cols())?;
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Check for RouteAndGroup<'_> {
         route.check(device)?;
         on_device(Self::NAME, device, &[groups.device()])?;
         if route.logits.rows() > 0 {
-            expect(Self::NAME, "experts of the groups", groups.experts(), route.logits.cols())?;
+            expect(Self::NAME, "experts of the groups", groups.all(), route.logits.cols())?;
         }
         groups.total_pairs = pairs(Self::NAME, groups, route.logits.rows(), route.routing.top_k)?;
         Ok(())

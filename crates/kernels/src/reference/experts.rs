@@ -96,8 +96,10 @@ pub(super) fn route(call: Route) -> Result<()> {
 pub(super) fn group_by_expert(call: GroupByExpert) -> Result<()> {
     let GroupByExpert { ids, groups } = call;
     let ids: Vec<u32> = Rows::new(GroupByExpert::NAME, ids)?.elements().collect();
-    let GroupLists { counts, pairs, tiles, tile_count, tile_rows } = groups.lists();
-    let of_expert = |e: usize| ids.iter().zip(0_u32..).filter(move |&(&id, _)| id as usize == e).map(|(_, pair)| pair);
+    let GroupLists { counts, pairs, tiles, tile_count, tile_rows, first: first_expert, .. } = groups.lists();
+    let of_expert = |e: usize| {
+        ids.iter().zip(0_u32..).filter(move |&(&id, _)| id as usize == first_expert + e).map(|(_, pair)| pair)
+    };
     let (mut sorted, mut sizes, mut cut) = (Vec::new(), Vec::new(), Vec::new());
     for expert in 0..counts.len() {
         let first = sorted.len();

@@ -11,6 +11,7 @@ use crate::weights::tensor;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Role;
+use std::ops::Range;
 
 fn download(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
     let mut words = vec![0; len];
@@ -27,6 +28,15 @@ fn groups(rng: &mut Rng, experts: usize, top_k: usize) -> (usize, usize) {
     }
     let groups = rng.pick(&divisors);
     (groups, rng.between(top_k.div_ceil(experts / groups), groups))
+}
+
+/// The experts that are grouped: all, or some, as a device has that shares a model with others.
+fn grouped(rng: &mut Rng, experts: usize) -> Range<usize> {
+    if rng.chance(0.6) {
+        return 0..experts;
+    }
+    let first = rng.below(experts);
+    first..rng.between(first + 1, experts)
 }
 
 /// The number of tiles, then the tiles.
@@ -50,7 +60,7 @@ pub fn route_and_group(suite: &Suite) {
         let bias = selection_bias(rng, 0.4, &logits, experts, gating);
         let (scales, error) = expert_scales(rng, experts);
         let ids_of_tokens = some_padding(rng, tokens);
-        let live = ids_of_tokens.as_ref().map_or(tokens, |ids| ids.iter().filter(|&&id| id != PADDING).count());
+        let grouped = grouped(rng, experts);
         let run = |b: &Backend| {
             let token_ids = ids_of_tokens.as_ref().map(|ids| Guarded::of(b, ids, tokens, 1, Guard::ODD));
             let logits = Guarded::of(b, &logits, tokens, experts, Guard::ODD);
@@ -58,7 +68,8 @@ pub fn route_and_group(suite: &Suite) {
             let scales = scales.as_ref().map(|scales| buffer(b, scales));
             let mut ids = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
             let mut weights = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
-            let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
+            let all = experts;
+            let mut groups = b.alloc_groups_of(grouped.clone(), all, tokens * top_k + 3).expect("alloc_groups");
             let route = Route {
                 logits: logits.view(),
                 routing: &routing,
@@ -69,17 +80,20 @@ pub fn route_and_group(suite: &Suite) {
                 weights: weights.view_mut(),
             };
             b.run(RouteAndGroup { route, groups: &mut groups }).expect("route_and_group");
-            let mut again = b.alloc_groups(experts, tokens * top_k).expect("alloc_groups");
+            let mut again = b.alloc_groups_of(grouped.clone(), all, tokens * top_k).expect("alloc_groups");
             b.run(GroupByExpert { ids: ids.view(), groups: &mut again }).expect("group_by_expert");
             suite.same(&"tiles", &tiles(b, &groups).into(), &tiles(b, &again).into());
-            let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), live * top_k)].concat();
+            let counts = download(b, groups.counts(), grouped.len());
+            let live = counts.iter().sum::<u32>() as usize;
+            let sorted = [counts, download(b, groups.pairs(), live)].concat();
             Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
         };
         let biased = bias.is_some();
         let scaled = scales.is_some();
         let ids = &ids_of_tokens;
-        let case =
-            format!("{tokens} tokens, {experts} experts, {routing:?}, bias {biased}, scales {scaled}, tokens {ids:?}");
+        let case = format!(
+            "{tokens} tokens, {experts} experts, {grouped:?} grouped, {routing:?}, bias {biased}, scales {scaled}, tokens {ids:?}"
+        );
         suite.check("route_and_group", &case, nmse(error, 0.0), &run);
     }
 }
@@ -98,6 +112,8 @@ pub fn experts(suite: &Suite) {
         let top_k = most;
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][rng.below(3)];
         let (groups, top_groups) = groups(rng, count, top_k);
+        let grouped = grouped(rng, count);
+        let own = grouped.len();
         let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };
         // Many experts are small ones: preparing them is what the test's time goes to.
         let all = suite.formats().iter().copied();
@@ -121,13 +137,13 @@ pub fn experts(suite: &Suite) {
         ]);
         let has_gate = activation.role() == Role::GateUp;
         let formats = if has_gate { vec![gate, up] } else { vec![up] };
-        let gates: Vec<_> = formats.into_iter().map(|format| tensor(rng, format, count, inner, hidden)).collect();
-        let downs = [tensor(rng, down, count, outputs, inner)];
+        let gates: Vec<_> = formats.into_iter().map(|format| tensor(rng, format, own, inner, hidden)).collect();
+        let downs = [tensor(rng, down, own, outputs, inner)];
         let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
         let selection_bias = selection_bias(rng, 0.3, &logits, count, gating);
         let (scales, error) = expert_scales(rng, count);
         let biases = rng.chance(0.5).then(|| {
-            let all = [count * inner, count * inner, count * outputs];
+            let all = [own * inner, own * inner, own * outputs];
             all.map(|len| rng.normals(len))
         });
         let target = Target::new(rng, tokens * outputs);
@@ -155,7 +171,7 @@ pub fn experts(suite: &Suite) {
             let output = target.after(b, tokens, outputs, &|y| {
                 let mut ids = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
                 let mut weights = Guarded::poisoned(b, tokens, top_k, Guard::ODD);
-                let mut groups = b.alloc_groups(count, pairs + 3).expect("alloc_groups");
+                let mut groups = b.alloc_groups_of(grouped.clone(), count, pairs + 3).expect("alloc_groups");
                 let mut h = Guarded::poisoned(b, pairs, inner, Guard::ODD);
                 let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
                 let mut out = Guarded::poisoned(b, pairs, outputs, Guard::ODD);
@@ -187,7 +203,7 @@ pub fn experts(suite: &Suite) {
             (chosen.into_inner(), output)
         };
         let case = format!(
-            "{tokens} tokens, {count} experts, {routing:?}, {activation:?}, {:?}, {}, {precision:?}, {:?}, selection bias {}, \
+            "{tokens} tokens, {count} experts, {grouped:?} grouped, {routing:?}, {activation:?}, {:?}, {}, {precision:?}, {:?}, selection bias {}, \
              scales {}, tokens {ids_of_tokens:?}",
             gates.iter().map(|gate| &gate.name).collect::<Vec<_>>(),
             downs[0].name,

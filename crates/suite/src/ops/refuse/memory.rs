@@ -26,6 +26,8 @@ pub fn memory(suite: &Suite) {
     expect(suite, "alloc_kv: heads", Kind::OutOfMemory, b.alloc_kv(wide, 1));
     expect(suite, "alloc_groups", Kind::Range, b.alloc_groups(1025, 1));
     expect(suite, "alloc_groups: none", Kind::Range, b.alloc_groups(0, 1));
+    expect(suite, "alloc_groups: none grouped", Kind::Range, b.alloc_groups_of(3..3, 8, 1));
+    expect(suite, "alloc_groups: beyond", Kind::Range, b.alloc_groups_of(3..9, 8, 1));
     expect(suite, "alloc_groups: pairs", Kind::OutOfMemory, b.alloc_groups(8, usize::MAX));
 
     let mut some = b.alloc::<f32>(10, "a case").expect("alloc_f32");
