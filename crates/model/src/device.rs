@@ -14,7 +14,11 @@ use crate::load::{ExpertPlacement, LoadOptions};
 use crate::machine;
 
 /// The names of devices.
-const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";
+const DEVICES: &str =
+    "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0); several with commas, as cuda:0,1 or cpu:0,1";
+
+/// The most devices of a model.
+const MOST_RANKS: usize = 64;
 
 /// How long a device waits for the rows of a layer whose experts are in a file. A hard disk of 100 MB/s reads 30 GB in this time; a
 /// layer of Kimi K2 has 9.5 GB in Q4_K_M.
@@ -44,13 +48,16 @@ pub fn default_threads(device: &str, experts: ExpertPlacement) -> usize {
 pub struct Opened {
     /// The device.
     pub backend: Arc<Backend>,
+    /// The other devices, if the options name several.
+    pub others: Vec<Arc<Backend>>,
     /// For `auto`: why a CUDA device could not be used, for the caller to report.
     pub passed_over: Option<Arc<gristmill_kernels::Error>>,
 }
 
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opened({}, passed over: {:?})", self.backend.name(), self.passed_over)
+        let others: Vec<String> = self.others.iter().map(|other| other.name()).collect();
+        write!(f, "Opened({}, {others:?}, passed over: {:?})", self.backend.name(), self.passed_over)
     }
 }
 
@@ -61,8 +68,11 @@ impl std::fmt::Debug for Opened {
 /// [`Error::Device`] for an unknown name, [`Error::Level`], [`Error::ExpertPlacement`] for a device that cannot have experts
 /// on the CPU, and the error of a device that cannot be used.
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
-    let only = |backend| Opened { backend, passed_over: None };
-    let (device, cpu) = (options.device.as_str(), || cpu(options));
+    let only = |backend| Opened { backend, others: Vec::new(), passed_over: None };
+    if options.device.contains(',') {
+        return open_ranks(options);
+    }
+    let (device, cpu) = (options.device.as_str(), || cpu(options, 1));
     // What only a CUDA device has, other than experts in the file.
     let needs_cuda = !matches!(options.experts, ExpertPlacement::Device | ExpertPlacement::Disk { .. });
     if options.gpu_memory.is_some() || needs_cuda {
@@ -83,12 +93,45 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
         ("auto", _) if device == "auto" => match driver::version() {
             Ok(None) => cpu().map(only),
             found => match found.map_err(Error::from).and_then(|_| cuda(0, options)) {
-                Err(Error::Kernel(error)) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
+                Err(Error::Kernel(error)) => {
+                    let passed_over = Some(Arc::new(error));
+                    Ok(Opened { passed_over, ..only(cpu()?) })
+                }
                 found => found.map(only),
             },
         },
         _ => Err(Error::Device { asked: options.device.clone(), known: DEVICES.to_owned() }),
     }
+}
+
+/// Opens the devices of a list, as `cuda:0,1`. CPUs of a list share the threads.
+fn open_ranks(options: &LoadOptions) -> Result<Opened> {
+    let unknown = || Error::Device { asked: options.device.clone(), known: DEVICES.to_owned() };
+    let (kind, numbers) = options.device.split_once(':').ok_or_else(unknown)?;
+    let numbers = numbers.split(',').map(str::parse).collect::<std::result::Result<Vec<u32>, _>>();
+    let numbers = numbers.map_err(|_| unknown())?;
+    if let Some((_, twice)) = numbers.iter().enumerate().find(|(at, number)| numbers[..*at].contains(number)) {
+        let reason = format!("{kind}:{twice} is named twice in {:?}; name each device once", options.device);
+        return Err(Error::Split { reason });
+    }
+    if numbers.len() > MOST_RANKS {
+        let reason = format!("there are {} devices (expected at most {MOST_RANKS}); name fewer", numbers.len());
+        return Err(Error::Split { reason });
+    }
+    if options.experts != ExpertPlacement::Device {
+        return Err(cannot_place(&options.device, "have experts in host memory or in the file, only one device can"));
+    }
+    let ranks = numbers.len();
+    let open = |&number: &u32| match kind {
+        "cpu" if options.gpu_memory.is_some() => Err(Error::MemoryLimit { device: options.device.clone() }),
+        "cpu" => cpu(options, ranks),
+        "cuda" => cuda(number, options),
+        "metal" => Err(Error::Split { reason: "several devices of Metal are not supported; name one".to_owned() }),
+        _ => Err(unknown()),
+    };
+    let mut backends = numbers.iter().map(open).collect::<Result<Vec<_>>>()?.into_iter();
+    let backend = backends.next().ok_or_else(unknown)?;
+    Ok(Opened { backend, others: backends.collect(), passed_over: None })
 }
 
 fn cannot_place(device: &str, what: &str) -> Error {
@@ -105,7 +148,7 @@ fn cuda(number: u32, options: &LoadOptions) -> Result<Arc<Backend>> {
     if options.experts == ExpertPlacement::Device {
         return Ok(Arc::new(device.backend(kernels)?));
     }
-    let mut host = HostExperts::new(cpu(options)?);
+    let mut host = HostExperts::new(cpu(options, 1)?);
     if let ExpertPlacement::Disk { .. } = options.experts {
         host.deadline = FILE_DEADLINE;
     }
@@ -134,8 +177,8 @@ fn metal(number: u32, _deterministic: bool) -> gristmill_kernels::Result<Arc<Bac
     Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 
-/// The CPU, at a level by name or the best that it has, within a limit of its memory.
-fn cpu(options: &LoadOptions) -> Result<Arc<Backend>> {
+/// One of `ranks` ranks on the CPU, at a level by name or the best that it has, within a limit of its memory.
+fn cpu(options: &LoadOptions, ranks: usize) -> Result<Arc<Backend>> {
     let level = match &options.level {
         None => Level::best(),
         Some(asked) => match Level::NAMES.iter().find(|&name| name == asked) {
@@ -144,7 +187,7 @@ fn cpu(options: &LoadOptions) -> Result<Arc<Backend>> {
         },
     };
     let threads = options.threads.unwrap_or_else(|| default_threads(&options.device, options.experts));
-    let cpu = Cpu::new(level, threads)?;
-    let cpu = if let Some(bytes) = options.cpu_memory { cpu.with_memory(bytes) } else { cpu };
+    let cpu = Cpu::new(level, (threads / ranks).max(1))?;
+    let cpu = if let Some(bytes) = options.cpu_memory { cpu.with_memory(bytes / ranks as u64) } else { cpu };
     Ok(Arc::new(Backend::new(cpu)))
 }

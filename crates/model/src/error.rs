@@ -40,6 +40,19 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
 
+    /// The ranks of a model cannot go on together.
+    #[error(transparent)]
+    Ranks(#[from] gristmill_collective::Error),
+    /// A rank has another state than rank 0.
+    #[error("ranks: the state of sequences differs; this is a bug of gristmill, report it")]
+    RankState,
+    /// The model cannot be split over these devices.
+    #[error("device: {reason}")]
+    Split {
+        /// What is wrong, and a remedy.
+        reason: String,
+    },
+
     /// The options require deterministic results, but the caller's backend was opened without deterministic kernels.
     #[error(
         "{device} was opened without deterministic kernels; open it with `open_device`, with the option \

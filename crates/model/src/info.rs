@@ -1,6 +1,7 @@
 //! The description of a model that is not loaded.
 
 use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::weight::Role;
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::error::{Error, Result};
@@ -11,7 +12,8 @@ use crate::plan::PlanParts;
 use crate::program::Program;
 use crate::program::build::build;
 use crate::program::uses::TensorUse;
-use crate::spec::ModelSpec;
+use crate::ranks::{RankPart, check_layers, own_spec};
+use crate::spec::{LayerSpec, ModelSpec};
 use crate::templates;
 use crate::tower::TowerInfo;
 use crate::vocabulary;
@@ -33,10 +35,14 @@ pub struct ModelInfo {
     pub unused_keys: Vec<String>,
     /// The vision tower, if the model is loaded with one.
     pub tower: Option<TowerInfo>,
+    /// What a rank has of them.
+    pub(crate) own: ModelSpec,
     /// The forward pass.
     pub(crate) program: Program,
     /// The sizes of the weights.
     pub(crate) weights: WeightShapes,
+    /// Which part of the model these are.
+    pub(crate) part: RankPart,
 }
 
 impl ModelInfo {
@@ -70,7 +76,7 @@ impl ModelInfo {
 
     fn of(source: Source, file: &GgufFile, experts: ExpertPlacement) -> Result<Self> {
         let spec = family::spec(&source)?;
-        let (program, weights) = Self::parts(&spec, file, experts)?;
+        let (own, program, weights) = Self::parts(&spec, file, experts, RankPart::WHOLE)?;
         let tokenizer = vocabulary::read(&source)?;
         if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
             return Err(Error::VocabularySize { tokens, rows: spec.vocab });
@@ -84,8 +90,10 @@ impl ModelInfo {
             tool_template,
             unused_keys: source.unused_keys(),
             tower: None,
+            own,
             program,
             weights,
+            part: RankPart::WHOLE,
         })
     }
 
@@ -99,19 +107,23 @@ impl ModelInfo {
     }
 
     pub(crate) fn parts_of_plan(&self) -> PlanParts<'_> {
-        PlanParts { spec: &self.spec, program: &self.program, tower: self.tower.as_ref() }
+        PlanParts { spec: &self.own, program: &self.program, tower: self.tower.as_ref() }
     }
 
-    /// The forward pass and the sizes of the weights of a model whose experts are there.
+    /// The forward pass and the sizes of the weights of a model whose experts are there, or of a rank's part of it.
     pub(crate) fn parts(
         spec: &ModelSpec,
         file: &GgufFile,
         experts: ExpertPlacement,
-    ) -> Result<(Program, WeightShapes)> {
-        let mut program = build(spec, file);
+        part: RankPart,
+    ) -> Result<(ModelSpec, Program, WeightShapes)> {
+        let own = own_spec(spec, file, part);
+        let mut program = build(&own, spec, file, part);
         program.place_experts(experts)?;
-        let weights = weights::survey(file, &|name| spec.leaves_out(name), &spec.architecture, &program.tensors)?;
-        Ok((program, weights))
+        // A rank with some of the layers leaves out the others; the whole model was surveyed before.
+        let leaves_out = |name: &str| part.is_in_a_row() || spec.leaves_out(name);
+        let weights = weights::survey(file, &leaves_out, &spec.architecture, &program.tensors)?;
+        Ok((own, program, weights))
     }
 
     /// Places the experts elsewhere. `file` is the one that was read; its vocabulary is not read again.
@@ -119,8 +131,65 @@ impl ModelInfo {
     /// # Errors
     /// [`Error::ExpertPlacement`].
     pub fn place(&mut self, file: &GgufFile, experts: ExpertPlacement) -> Result<()> {
-        (self.program, self.weights) = Self::parts(&self.spec, file, experts)?;
+        (self.own, self.program, self.weights) = Self::parts(&self.spec, file, experts, self.part)?;
         Ok(())
+    }
+
+    /// Leaves the part of a rank of the model. `file` is the one that was read.
+    ///
+    /// # Errors
+    /// [`Error::Split`] if the model has parts that cannot be on several devices.
+    pub(crate) fn split(&mut self, file: &GgufFile, part: RankPart) -> Result<()> {
+        if part.is_whole() {
+            return Ok(());
+        }
+        self.check_split(part)?;
+        self.part = part;
+        self.place(file, ExpertPlacement::Device)
+    }
+
+    /// The model on another rank, which reads and writes no text.
+    pub(crate) fn of_rank(&self, file: &GgufFile, part: RankPart) -> Result<Self> {
+        let (own, program, weights) = Self::parts(&self.spec, file, ExpertPlacement::Device, part)?;
+        let spec = self.spec.clone();
+        let (tokenizer, template, tool_template, tower, unused_keys) = (None, None, None, None, Vec::new());
+        Ok(Self { spec, tokenizer, template, tool_template, unused_keys, tower, own, program, weights, part })
+    }
+
+    /// What a rank has of the layers that are split, as text.
+    pub(crate) fn own_parts(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(experts) = self.program.groups.iter().map(|groups| groups.experts).find(|it| it.count < it.all) {
+            let last = experts.first + experts.count - 1;
+            parts.push(format!("experts {} to {last} of {}", experts.first, experts.all));
+        }
+        if self.part.is_in_a_row() {
+            let layers = self.part.layers(self.spec.layers.len());
+            return format!("layers {} to {} of {}", layers.start, layers.end - 1, self.spec.layers.len());
+        }
+        let heads = |spec: &ModelSpec| spec.layers.iter().map(LayerSpec::query_heads).sum::<usize>();
+        let (own, all) = (heads(&self.own), heads(&self.spec));
+        if own < all {
+            parts.push(format!("{own} of {all} attention heads"));
+        }
+        let cut = self.program.tensors.matrices.iter().filter(|matrix| matches!(matrix.role, Role::GateUp | Role::Up));
+        let columns = cut.filter_map(|matrix| matrix.tensors.first()?.cut.rows.clone()).map(|rows| rows.len());
+        if let Some(columns) = columns.reduce(|all, columns| all + columns) {
+            parts.push(format!("{columns} columns of dense MLPs and shared experts"));
+        }
+        if parts.is_empty() { "all layers".to_owned() } else { parts.join(", ") }
+    }
+
+    fn check_split(&self, part: RankPart) -> Result<()> {
+        let refuse = |what: &str| Err(Error::Split { reason: format!("{what}; name one device") });
+        match self {
+            Self { tower: Some(_), .. } => refuse("a vision tower is not supported on several devices"),
+            Self { spec, .. } if !spec.heads.is_empty() => {
+                refuse("prediction heads are not supported on several devices")
+            }
+            Self { spec, .. } if part.is_in_a_row() => check_layers(spec, part),
+            _ => Ok(()),
+        }
     }
 
     /// Checks a model with its prediction heads, except for its vocabulary and its templates.
@@ -129,7 +198,7 @@ impl ModelInfo {
     /// The errors of [`Self::read`] about keys and tensors.
     pub fn check(file: &GgufFile) -> Result<()> {
         let spec = family::spec(&Source::with_heads(file))?;
-        Self::parts(&spec, file, ExpertPlacement::Device).map(drop)
+        Self::parts(&spec, file, ExpertPlacement::Device, RankPart::WHOLE).map(drop)
     }
 
     /// What a forward pass reads of each tensor.

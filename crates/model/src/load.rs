@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use gristmill_kernels::act::Precision;
 
+use crate::ranks::Split;
+
 /// Progress of loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -88,7 +90,8 @@ impl fmt::Display for ExpertPlacement {
 
 /// How to load a model.
 pub struct LoadOptions {
-    /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`; see [`crate::open_device`].
+    /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`, or several devices of one kind, as `cuda:0,1`; see
+    /// [`crate::open_device`].
     pub device: String,
     /// Threads of the CPU, the caller's included; `None` for [`default_threads`](crate::default_threads).
     pub threads: Option<usize>,
@@ -103,6 +106,8 @@ pub struct LoadOptions {
     /// Where experts are stored and computed, for models that are larger than the memory. Experts on the CPU need a CUDA device,
     /// and experts in the file a CUDA device or the CPU.
     pub experts: ExpertPlacement,
+    /// How the model is split, if `device` names several devices; `None` for what suits the model.
+    pub split: Option<Split>,
     /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
     pub gpu_memory: Option<u64>,
     /// Bytes of memory that a model on the CPU may use, or the experts in host memory of a model on a CUDA device; `None` for all
@@ -129,6 +134,7 @@ impl Default for LoadOptions {
             precision: Precision::Fast,
             deterministic: false,
             experts: ExpertPlacement::Device,
+            split: None,
             gpu_memory: None,
             cpu_memory: None,
             prediction_heads: false,
@@ -139,9 +145,34 @@ impl Default for LoadOptions {
     }
 }
 
+impl LoadOptions {
+    /// The options of a rank that has no caller.
+    pub(crate) fn of_other_rank(&self) -> Self {
+        let Self { device, level, kernels, .. } = self;
+        let (device, level, kernels) = (device.clone(), level.clone(), kernels.clone());
+        let Self { threads, precision, deterministic, experts, split, gpu_memory, cpu_memory, .. } = *self;
+        let Self { prediction_heads, check_memory, .. } = *self;
+        Self {
+            device,
+            threads,
+            level,
+            precision,
+            deterministic,
+            experts,
+            split,
+            gpu_memory,
+            cpu_memory,
+            prediction_heads,
+            check_memory,
+            kernels,
+            progress: None,
+        }
+    }
+}
+
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, deterministic, experts, .. } = self;
+        let Self { device, threads, level, precision, deterministic, experts, split, .. } = self;
         let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, kernels, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
@@ -150,6 +181,7 @@ impl fmt::Debug for LoadOptions {
             .field("precision", precision)
             .field("deterministic", deterministic)
             .field("experts", experts)
+            .field("split", split)
             .field("gpu_memory", gpu_memory)
             .field("cpu_memory", cpu_memory)
             .field("prediction_heads", prediction_heads)

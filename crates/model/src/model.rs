@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
@@ -24,6 +24,7 @@ use crate::plan::{Plan, PlanParts};
 use crate::program::Program;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
+use crate::ranks::{RankPart, Split};
 use crate::runner::MOST_DRAFTS;
 use crate::sampling;
 use crate::spec::ModelSpec;
@@ -35,6 +36,8 @@ pub struct Model {
     file: GgufFile,
     fingerprint: OnceLock<String>,
     pub(crate) spec: ModelSpec,
+    /// What this device has of it: the spec of the state.
+    pub(crate) own: ModelSpec,
     pub(crate) program: Program,
     tokenizer: Option<Tokenizer>,
     template: Option<String>,
@@ -47,6 +50,12 @@ pub struct Model {
     pub(crate) attention_precision: Precision,
     pub(crate) weights: Weights,
     tower: Option<Arc<Tower>>,
+    /// The parts of the other ranks, if the model is split over devices; this one is rank 0.
+    pub(crate) other_ranks: Vec<Arc<Model>>,
+    split: Split,
+    /// Held during a step of a model that is split. Two runners could otherwise hold the lock of one device each and wait for that of
+    /// the other.
+    step: Mutex<()>,
 }
 
 impl fmt::Debug for Model {
@@ -79,8 +88,8 @@ impl Model {
     /// The errors of [`Self::open`].
     pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
         // Wrong options are refused before a large file is read.
-        let backend = device::open_device(&options)?.backend;
-        Self::with_backend(file, backend, options)
+        let opened = device::open_device(&options)?;
+        Self::with_backends(file, std::iter::once(opened.backend).chain(opened.others).collect(), options)
     }
 
     /// Loads an open GGUF file onto the caller's backend; the options `device`, `threads` and `level` are
@@ -90,9 +99,56 @@ impl Model {
     /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options request what the backend was not opened
     /// for.
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, options: LoadOptions) -> Result<Self> {
+        Self::with_backends(file, vec![backend], options)
+    }
+
+    /// Loads an open GGUF file onto several backends, each of which has a part of the model ([`LoadOptions::split`]). The first one
+    /// computes the logits. The options `device`, `threads` and `level` are ignored.
+    ///
+    /// # Errors
+    /// The errors of [`Self::with_backend`]; [`Error::Split`] if the model cannot be split over these backends.
+    pub fn with_backends(file: GgufFile, backends: Vec<Arc<Backend>>, options: LoadOptions) -> Result<Self> {
+        let mut others = backends.into_iter();
+        let Some(backend) = others.next() else {
+            return Err(Error::Split { reason: "no device is named; name one".to_owned() });
+        };
         check_backend(&backend, &options)?;
-        let info = ModelInfo::read_for(&file, &options)?;
-        Self::load(file, info, backend, options)
+        let mut info = ModelInfo::read_for(&file, &options)?;
+        let others: Vec<_> = others.collect();
+        info.split(&file, RankPart::first(1 + others.len(), &info.spec, &options))?;
+        Self::load_ranks(file, info, backend, others, options)
+    }
+
+    /// Loads the parts of all ranks. The description is the one of rank 0.
+    pub(crate) fn load_ranks(
+        file: GgufFile,
+        info: ModelInfo,
+        backend: Arc<Backend>,
+        others: Vec<Arc<Backend>>,
+        options: LoadOptions,
+    ) -> Result<Self> {
+        if others.is_empty() {
+            return Self::load(file, info, backend, options);
+        }
+        if options.experts != ExpertPlacement::Device {
+            let reason = "experts in host memory or in the file are not supported on several devices; leave the option out, \
+                          or name one device";
+            return Err(Error::ExpertPlacement { reason: reason.to_owned() });
+        }
+        if let Some(other) = others.iter().find(|other| other.arithmetic() != backend.arithmetic()) {
+            let reason = format!(
+                "{} and {} compute different bits, so their routers could choose different experts; name equal devices",
+                backend.name(),
+                other.name()
+            );
+            return Err(Error::Split { reason });
+        }
+        let rest = others.into_iter().zip(1..).map(|(backend, rank)| {
+            let info = info.of_rank(&file, RankPart { rank, ..info.part })?;
+            Ok(Arc::new(Self::load(file.clone(), info, backend, options.of_other_rank())?))
+        });
+        let other_ranks = rest.collect::<Result<Vec<_>>>()?;
+        Ok(Self { other_ranks, ..Self::load(file, info, backend, options)? })
     }
 
     /// Loads a model whose description was read for these options.
@@ -124,7 +180,7 @@ impl Model {
             let _exclusive = backend.exclusive();
             weights::load(&file, &info.program.tensors, &backend, &mut report)?
         };
-        let ModelInfo { spec, program, tokenizer, template, tool_template, unused_keys, .. } = info;
+        let ModelInfo { spec, own, program, part, tokenizer, template, tool_template, unused_keys, .. } = info;
         let precision = options.precision;
         let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
         let attention_precision = if file.tensors().iter().any(rounds) { precision } else { Precision::Exact };
@@ -132,6 +188,7 @@ impl Model {
             file,
             fingerprint: OnceLock::new(),
             spec,
+            own,
             program,
             tokenizer,
             template,
@@ -143,6 +200,9 @@ impl Model {
             attention_precision,
             weights,
             tower: None,
+            other_ranks: Vec::new(),
+            split: part.split,
+            step: Mutex::default(),
         })
     }
 
@@ -161,6 +221,10 @@ impl Model {
     /// # Errors
     /// The errors of [`Tower::load`].
     pub fn load_tower(&self, file: GgufFile) -> Result<Tower> {
+        if !self.other_ranks.is_empty() {
+            let reason = "a vision tower is not supported on several devices; name one device, or leave the tower out";
+            return Err(Error::Split { reason: reason.to_owned() });
+        }
         Tower::load(file, &self.spec, self.backend.clone(), self.precision)
     }
 
@@ -175,7 +239,7 @@ impl Model {
     }
 
     pub(crate) fn parts_of_plan(&self) -> PlanParts<'_> {
-        PlanParts { spec: &self.spec, program: &self.program, tower: self.tower.as_ref().map(|tower| &tower.info) }
+        PlanParts { spec: &self.own, program: &self.program, tower: self.tower.as_ref().map(|tower| &tower.info) }
     }
 
     /// The file; its metadata, and tensors as they are in the file.
@@ -242,7 +306,26 @@ impl Model {
 
     /// The device with its level and threads, as text.
     pub fn device_name(&self) -> String {
-        self.backend.name()
+        let names = std::iter::once(&self.backend).chain(self.other_ranks.iter().map(|rank| &rank.backend));
+        names.map(|backend| backend.name()).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// The right to run a step on all ranks.
+    pub(crate) fn step_on_ranks(&self) -> MutexGuard<'_, ()> {
+        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether each device has some of the layers.
+    pub(crate) fn is_in_a_row(&self) -> bool {
+        self.split == Split::Layers
+    }
+
+    /// What logits depend on to the bit, as [`Backend::arithmetic`]; with the split over devices, because sums are added in their
+    /// order.
+    pub fn arithmetic(&self) -> Vec<String> {
+        let ranks = 1 + self.other_ranks.len();
+        let split = (ranks > 1).then(|| format!("{ranks} devices by {}", self.split));
+        self.backend.arithmetic().into_iter().chain(split).collect()
     }
 
     /// Bytes that can still be allocated on the device; `None` on the CPU, whose memory is the system's.
@@ -316,9 +399,15 @@ impl Model {
         self.precision
     }
 
-    /// Bytes of the prepared weights, without the mapped file.
+    /// Bytes of the prepared weights, without the mapped file; of a model on several devices, those of the first one.
     pub fn prepared_bytes(&self) -> u64 {
         self.weights.owned_bytes()
+    }
+
+    /// Bytes of the prepared weights of each device.
+    pub fn bytes_of_ranks(&self) -> Vec<u64> {
+        let others = self.other_ranks.iter().map(|rank| rank.prepared_bytes());
+        std::iter::once(self.prepared_bytes()).chain(others).collect()
     }
 }
 

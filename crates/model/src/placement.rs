@@ -15,6 +15,7 @@ use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions};
 use crate::model::Model;
 use crate::plan::{Plan, PlanParts};
+use crate::ranks::RankPart;
 use crate::spec::ModelSpec;
 use crate::tower::TowerInfo;
 
@@ -73,7 +74,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&self, experts: ExpertPlacement) -> Result<Plan> {
-        let (program, weights) = ModelInfo::parts(self.spec, self.file, experts)?;
+        let (_, program, weights) = ModelInfo::parts(self.spec, self.file, experts, RankPart::WHOLE)?;
         let parts = PlanParts { spec: self.spec, program: &program, tower: self.tower };
         Plan::of_parts(parts, &weights, &self.limits, self.options.precision, self.backend)
     }
@@ -179,6 +180,18 @@ impl Display for PlacementNote {
     }
 }
 
+/// A device of a model that is split.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RankPlan {
+    /// The name of the device.
+    pub device: String,
+    /// What it has of layers that are split, as text.
+    pub has: String,
+    /// Its memory.
+    pub plan: Plan,
+}
+
 /// A model on its device within limits, before its weights are loaded.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -187,6 +200,8 @@ pub struct Placed {
     pub info: ModelInfo,
     /// The device.
     pub backend: Arc<Backend>,
+    /// The other devices of a model that is split.
+    pub others: Vec<Arc<Backend>>,
     /// The options, with the placement of experts.
     pub options: LoadOptions,
     /// The limits, with the tokens of a batch, and with the context that experts were placed for.
@@ -198,7 +213,25 @@ pub struct Placed {
 impl Placed {
     /// A model on a device that is open, as it is. `info` was read for these options.
     pub fn on(backend: Arc<Backend>, info: ModelInfo, options: LoadOptions, limits: Limits) -> Self {
-        Self { info, backend, options, limits, notes: Vec::new() }
+        Self { info, backend, others: Vec::new(), options, limits, notes: Vec::new() }
+    }
+
+    /// What each device has of the model, and its memory: one entry without a split. `file` is the one of [`Self::info`].
+    ///
+    /// # Errors
+    /// The errors of [`Plan::new`].
+    pub fn rank_plans(&self, file: &GgufFile) -> Result<Vec<RankPlan>> {
+        let backends = std::iter::once(&self.backend).chain(&self.others);
+        let plan = |(rank, backend): (usize, &Arc<Backend>)| {
+            let other = match rank {
+                0 => None,
+                _ => Some(self.info.of_rank(file, RankPart { rank, ..self.info.part })?),
+            };
+            let info = other.as_ref().unwrap_or(&self.info);
+            let plan = Plan::new(info, &self.limits, self.options.precision, backend)?;
+            Ok(RankPlan { device: backend.name(), has: info.own_parts(), plan })
+        };
+        backends.enumerate().map(plan).collect()
     }
 
     /// Loads the weights. `file` is the one of [`Self::info`].
@@ -206,7 +239,7 @@ impl Placed {
     /// # Errors
     /// The errors of [`Model::open`].
     pub fn load(self, file: GgufFile) -> Result<Model> {
-        Model::load(file, self.info, self.backend, self.options)
+        Model::load_ranks(file, self.info, self.backend, self.others, self.options)
     }
 }
 
@@ -218,28 +251,33 @@ impl Placed {
 /// The errors of [`place_experts`] and [`open_device`].
 pub fn place(
     file: &GgufFile,
-    info: ModelInfo,
+    mut info: ModelInfo,
     opened: Opened,
     options: LoadOptions,
     mut limits: Limits,
 ) -> Result<Placed> {
+    info.split(file, RankPart::first(1 + opened.others.len(), &info.spec, &options))?;
     if limits.batch_tokens == 0 {
         limits.batch_tokens = limits.usual_batch(&info, options.precision, &opened.backend)?.max(limits.sequences);
     }
-    let (experts, context) = place_experts(file, &info, &options, &limits, &opened.backend)?;
+    let (experts, context) = match opened.others.is_empty() {
+        true => place_experts(file, &info, &options, &limits, &opened.backend)?,
+        false => (options.experts, limits.context),
+    };
     let mut placed = Placed::on(opened.backend, info, options, limits);
+    placed.others = opened.others;
     placed.notes.extend(opened.passed_over.map(PlacementNote::PassedOver));
     if experts == placed.options.experts {
         return Ok(placed);
     }
-    let Placed { mut info, backend, mut options, limits, mut notes } = placed;
+    let Placed { mut info, backend, others, mut options, limits, mut notes } = placed;
     // The CPU's threads belong to the backend that has experts there.
     drop(backend);
     options.experts = experts;
     info.place(file, experts)?;
     notes.push(PlacementNote::Experts(experts));
     let backend = open_device(&options)?.backend;
-    Ok(Placed { info, backend, options, limits: Limits { context, ..limits }, notes })
+    Ok(Placed { info, backend, others, options, limits: Limits { context, ..limits }, notes })
 }
 
 impl Model {

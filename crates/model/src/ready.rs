@@ -38,7 +38,7 @@ impl Model {
 
     /// Runs steps of all sizes that a runner pads to, and of some sizes between.
     fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
-        let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
+        let (spec, most, rows) = (&self.own, limits.batch_tokens, limits.rows());
         let plan = Plan::loaded(self.parts_of_plan(), limits, self.precision, backend, Reuse::Prefixes)?;
         plan.check()?;
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;

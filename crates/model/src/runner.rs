@@ -8,6 +8,8 @@ mod pass;
 mod positions;
 mod replay;
 mod routing;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -17,15 +19,18 @@ pub use graphs::GraphUsage;
 pub use logits::{Logits, SampledTokens};
 pub use routing::RoutingTrace;
 
+use gristmill_collective::{Collective, threads};
 use gristmill_kernels::ops::Rotary;
 use gristmill_kernels::tensor::Buffer;
 
+use crate::batch::Batch;
 use crate::error::Result;
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::{ImageEnds, Scratch};
+use crate::ranks::{Call, DEADLINE, Team};
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use crate::tower::Encoder;
 use draft::Drafts;
@@ -67,6 +72,8 @@ pub struct Runner {
     /// See [`Self::expert_counts`].
     expert_counts: Option<Vec<Vec<u32>>>,
     graphs: Graphs,
+    /// The other ranks of a model that is split over devices.
+    team: Option<Team>,
 }
 
 /// The properties of a batch on which the operations of a forward pass depend.
@@ -112,13 +119,48 @@ impl Runner {
 
     /// A runner whose sequences may start with what others have computed, or never do.
     pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
+        if model.other_ranks.is_empty() {
+            return Self::of_rank(model, limits, reuse);
+        }
+        let mut runners = Self::of_ranks(&model, limits, reuse)?;
+        let collectives =
+            threads(runners.len(), DEADLINE).into_iter().map(|rank| Arc::new(rank) as Arc<dyn Collective>);
+        let collectives: Vec<_> = collectives.collect();
+        for (runner, collective) in runners.iter_mut().zip(&collectives) {
+            runner.scratch.ranks = Some(collective.clone());
+            // Sums of ranks are in host memory, which a graph does not have.
+            runner.graphs = Graphs::unavailable();
+        }
+        let others = runners.split_off(1);
+        let mut runner = runners.remove(0);
+        runner.team = Some(Team::start(collectives, others)?);
+        Ok(runner)
+    }
+
+    /// The runners of all ranks, with the longest context that all have room for.
+    fn of_ranks(model: &Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Vec<Self>> {
+        let models = || std::iter::once(model).chain(&model.other_ranks);
+        let plan = |model: &Arc<Model>| {
+            Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)
+                .map(|plan| plan.context)
+        };
+        let contexts = models().map(plan).collect::<Result<Vec<_>>>()?;
+        let limits = Limits { context: contexts.into_iter().min(), ..limits };
+        // Only rank 0 computes logits.
+        let others = Limits { output_rows: Some(1), ..limits };
+        let limits = std::iter::once(limits).chain(std::iter::repeat(others));
+        models().zip(limits).map(|(model, limits)| Self::of_rank(model.clone(), limits, reuse)).collect()
+    }
+
+    /// The runner of a device.
+    fn of_rank(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
         // A plan for fewer tokens may have left more memory to slots.
         let plan = model.freeing_slots(|| {
             let plan = Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)?;
             plan.check().map(|()| plan)
         })?;
         let backend = &*model.backend;
-        let spec = &model.spec;
+        let spec = &model.own;
         let tokens = limits.batch_tokens;
         let rows = limits.rows();
         let (rotaries, state, scratch, sampled, drafts) = model.freeing_slots(|| {
@@ -162,6 +204,7 @@ impl Runner {
             last_tokens: 0,
             expert_counts: None,
             graphs: Graphs::default(),
+            team: None,
         })
     }
 
@@ -195,10 +238,31 @@ impl Runner {
         self.state.context()
     }
 
+    /// Sends a call to the other ranks, before it is made here.
+    fn lead(&mut self, call: impl FnOnce() -> Call) -> Result<()> {
+        self.team.as_mut().map_or(Ok(()), |team| team.send(call()))
+    }
+
+    /// Makes a call on all ranks.
+    fn on_ranks<T>(&mut self, call: impl FnOnce() -> Call, own: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.lead(call)?;
+        let outcome = own(self);
+        self.team.iter_mut().for_each(|team| team.note(&outcome));
+        outcome
+    }
+
+    /// The lengths of the sequences of a batch.
+    pub(crate) fn lengths(&self, batch: &Batch) -> Result<Vec<usize>> {
+        batch.parts.iter().map(|&(id, _)| self.state.len(id)).collect()
+    }
+
     /// Turns [`Self::expert_counts`] on or off. While on, the device waits for the host after each layer, and
-    /// [`Self::forward`] fails at the first layer whose output is not finite.
+    /// [`Self::forward`] fails at the first layer whose output is not finite. A model whose layers are split counts nothing.
     pub fn count_experts(&mut self, on: bool) {
-        self.expert_counts = on.then(Vec::new);
+        // A lost rank is the error of the next pass.
+        drop(self.lead(|| Call::CountExperts { is_on: on }));
+        // Ranks with some of the layers would not stop at the same one.
+        self.expert_counts = (on && !self.model.is_in_a_row()).then(Vec::new);
     }
 
     /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert;
@@ -212,7 +276,7 @@ impl Runner {
     /// # Errors
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
     pub fn open_sequence(&mut self) -> Result<SequenceId> {
-        self.state.open()
+        self.on_ranks(|| Call::Open, |own| own.state.open())
     }
 
     /// Opens a sequence of a tenant with the longest prefix of `tokens` that the tenant's prefix cache has
@@ -223,7 +287,8 @@ impl Runner {
     /// # Errors
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences).
     pub fn open_sequence_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
-        self.state.open_with(tenant, tokens)
+        let call = || Call::OpenWith { tenant, tokens: tokens.to_vec() };
+        self.on_ranks(call, |own| own.state.open_with(tenant, tokens))
     }
 
     /// Offers the state of a sequence, whose tokens start with `tokens`, to sequences that start alike, in blocks of
@@ -232,7 +297,8 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn keep_prefix(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
-        self.state.keep(sequence, tokens)
+        let call = || Call::KeepPrefix { sequence, tokens: tokens.to_vec() };
+        self.on_ranks(call, |own| own.state.keep(sequence, tokens))
     }
 
     /// Keeps the prefix as [`Self::keep_prefix`] does, with the last block if it is not full, and closes the sequence.
@@ -240,6 +306,11 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn retire_sequence(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        let call = || Call::Retire { sequence, tokens: tokens.to_vec() };
+        self.on_ranks(call, |own| own.retire(sequence, tokens))
+    }
+
+    fn retire(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
         if self.has_fixed_size() {
             // The prefix cache gets the state after the text, without draft tokens.
             self.state.truncate(sequence, self.state.checkpoint(sequence, tokens.len())?)?;
@@ -254,7 +325,7 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn evict_prefix(&mut self, sequence: SequenceId) -> Result<()> {
-        self.state.evict_prefix(sequence)
+        self.on_ranks(|| Call::EvictPrefix { sequence }, |own| own.state.evict_prefix(sequence))
     }
 
     /// The listener gets each change of the prefix cache from now on. It replaces an earlier listener.
@@ -264,6 +335,8 @@ impl Runner {
 
     /// Removes a tenant's entries from the prefix cache, except blocks that open sequences use.
     pub fn evict_tenant(&mut self, tenant: u64) {
+        // A lost rank is the error of the next pass.
+        drop(self.lead(|| Call::EvictTenant { tenant }));
         self.state.evict_tenant(tenant);
     }
 
@@ -273,6 +346,10 @@ impl Runner {
     /// [`Error::OutOfSequences`](crate::Error::OutOfSequences),
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn fork_sequence(&mut self, sequence: SequenceId) -> Result<SequenceId> {
+        self.on_ranks(|| Call::Fork { sequence }, |own| own.fork(sequence))
+    }
+
+    fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId> {
         self.replay_if(self.state.is_due(sequence)?)?;
         let fork = self.state.fork(sequence)?;
         self.grids.fork(sequence, fork);
@@ -284,8 +361,13 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn close_sequence(&mut self, sequence: SequenceId) -> Result<()> {
-        self.grids.forget(sequence);
-        self.state.close(sequence)
+        self.on_ranks(
+            || Call::Close { sequence },
+            |own| {
+                own.grids.forget(sequence);
+                own.state.close(sequence)
+            },
+        )
     }
 
     /// The contents of the KV cache.
@@ -318,9 +400,14 @@ impl Runner {
     /// length below [`Self::shortest`] that is not 0; [`Error::NoCheckpoint`](crate::Error::NoCheckpoint) for one that
     /// [`Self::checkpoint`] does not return.
     pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
-        self.state.truncate(sequence, len)?;
-        self.grids.truncate(sequence, len);
-        self.learn_hidden(sequence)
+        self.on_ranks(
+            || Call::Truncate { sequence, len },
+            |own| {
+                own.state.truncate(sequence, len)?;
+                own.grids.truncate(sequence, len);
+                own.learn_hidden(sequence)
+            },
+        )
     }
 
     /// The greatest length, up to `len`, to which a sequence can be truncated; what follows it must be read again.
@@ -348,7 +435,8 @@ impl Runner {
     /// # Errors
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence).
     pub fn plan_checkpoint(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
-        self.state.plan_checkpoint(sequence, len)
+        let call = || Call::PlanCheckpoint { sequence, len };
+        self.on_ranks(call, |own| own.state.plan_checkpoint(sequence, len))
     }
 
     /// The length of the start that the prefix cache will have of a sequence's first `len` tokens.

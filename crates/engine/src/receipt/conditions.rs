@@ -68,7 +68,7 @@ impl Conditions {
 
     pub(crate) fn new(model: &Model, kv_format: KvFormat, context: usize) -> Conditions {
         let device = model.backend().device().kind().to_owned();
-        let arithmetic = model.backend().arithmetic();
+        let arithmetic = model.arithmetic();
         // Experts that are read from the file have the bits of those in memory, where the same device computes them.
         let experts_on = match model.experts() {
             ExpertPlacement::Disk { .. } if model.backend().offload().host().is_none() => ExpertPlacement::Device,

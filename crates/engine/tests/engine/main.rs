@@ -22,6 +22,7 @@ mod named_tokens;
 mod not_finite;
 mod overlap;
 mod preemption;
+mod ranks;
 mod receipt;
 mod refuse;
 mod reply;

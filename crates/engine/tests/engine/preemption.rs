@@ -91,7 +91,13 @@ fn together(engine: &Engine, requests: &[Request]) -> Vec<Vec<Piece>> {
 }
 
 /// Requests with a pool for few of them, against the same alone. Returns how many were preempted, and how often.
-fn check(model: &Arc<Model>, sequences: usize, kv_tokens: usize, kv_format: KvFormat, count: usize) -> (usize, usize) {
+pub(crate) fn check(
+    model: &Arc<Model>,
+    sequences: usize,
+    kv_tokens: usize,
+    kv_format: KvFormat,
+    count: usize,
+) -> (usize, usize) {
     let mut random = Random::fresh();
     let requests = requests(&mut random, count);
     let alone = {

@@ -11,6 +11,7 @@
 //! - [`place`] chooses the memory of weights.
 //! - [`readers`] finds the products that read each activation, so that a kernel prepares no other representation.
 //! - [`replay`] finds what computes states of fixed size, and its inputs.
+//! - [`split`] leaves a rank's part of the program.
 //! - [`scratch`] finds the nodes between which a value lives, and assigns buffers.
 //! - [`uses`] counts what a pass reads of each tensor.
 //! - [`run`] runs the nodes.
@@ -26,6 +27,7 @@
 //! | --- | --- |
 //! | `tensors.rs` | which tensors are checked, counted and loaded |
 //! | `fuse.rs` | rewrites of adjacent nodes as compositions: one launch if a backend fuses them |
+//! | `split.rs` | which part of the weights a rank has, and which values are summed over ranks |
 //! | `reorder.rs` | which inputs are gathered, because the columns of a matrix are in another order |
 //! | `place.rs` | which memory the experts are in |
 //! | `readers.rs` | which products read an activation |
@@ -43,7 +45,6 @@
 //!
 //! | capability | what it adds to the program |
 //! | --- | --- |
-//! | several devices | column ranges of a `MatrixSpec`; a pass that splits products and inserts `AllReduce` before an `Add` |
 //! | indexers (sparse attention) | a node that scores and one that chooses positions, a second cache of the layer |
 //! | a persistent kernel | a pass that makes tile tasks with counters from nodes and values |
 //! | AMX | nothing: a level of the CPU |
@@ -60,6 +61,7 @@ mod reorder;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod scratch;
+mod split;
 pub(crate) mod tensors;
 pub(crate) mod uses;
 mod values;
@@ -69,6 +71,6 @@ mod tests;
 
 pub(crate) use pass::{Part, PredictionHead, Program};
 pub(crate) use values::{
-    ActId, ActShape, Columns, Factor, GroupsId, GroupsShape, MatrixId, OrderId, RowsId, RowsShape, ScalarId, Unit,
-    VectorId,
+    ActId, ActShape, Columns, Factor, GroupedExperts, GroupsId, GroupsShape, MatrixId, OrderId, RowsId, RowsShape,
+    ScalarId, Unit, VectorId,
 };

@@ -87,6 +87,20 @@ pub(crate) enum Node {
         h: RowsId,
         act: Option<ActId>,
     },
+    /// x = the sum of x over all ranks.
+    AllReduce {
+        x: RowsId,
+    },
+    /// Rows for the rank that has the next layers.
+    Send {
+        to: usize,
+        x: RowsId,
+    },
+    /// x = the rows of the rank that has the layers before.
+    Receive {
+        from: usize,
+        x: RowsId,
+    },
     /// y += scale · x.
     Add {
         x: RowsId,
@@ -424,7 +438,12 @@ impl Node {
         match self {
             Node::Input { rows: inputs } => rows(inputs),
             Node::Join { x, out } => rows(&[*x, *out]),
-            Node::Embed { out, .. } | Node::Pictures { out } | Node::AddPictures { out, .. } => rows(&[*out]),
+            Node::Embed { out, .. }
+            | Node::Pictures { out }
+            | Node::AddPictures { out, .. }
+            | Node::AllReduce { x: out }
+            | Node::Send { x: out, .. }
+            | Node::Receive { x: out, .. } => rows(&[*out]),
             Node::RmsNorm(norm) => rows(&norm.values()),
             Node::LayerNorm { x, out, .. } | Node::AddParts { x, out, .. } => rows(&[*x, *out]),
             Node::Prepare { x, act } => with(&[*x], &[*act]),

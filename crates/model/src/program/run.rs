@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gristmill_collective::Collective;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::kv::KvSpec;
@@ -241,6 +242,9 @@ impl<'a> Pass<'a> {
                     None => b.run(gate_up)?,
                 }
             }
+            Node::AllReduce { x } => self.on_ranks(x, |ranks, x| ranks.all_reduce(x))?,
+            Node::Send { to, x } => self.on_ranks(x, |ranks, x| ranks.send(to, x))?,
+            Node::Receive { from, x } => self.on_ranks(x, |ranks, x| ranks.receive(from, x))?,
             Node::Add { x, scale, y } => {
                 let (from, mut to) = (s.rows(x), s.rows_mut(y));
                 b.run(Add { x: self.view(x, &from)?, scale, y: self.view_mut(y, &mut to)? })?
@@ -407,6 +411,24 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Exchanges rows with other ranks, in the host's memory. A dry pass has no ranks.
+    fn on_ranks(
+        &self,
+        id: RowsId,
+        exchange: impl Fn(&dyn Collective, &mut [f32]) -> std::result::Result<(), gristmill_collective::Error>,
+    ) -> Result<()> {
+        let Some(ranks) = self.scratch.ranks.as_deref() else { return Ok(()) };
+        let ([rows, cols], mut buffer) = (self.shape(id), self.scratch.rows_mut(id));
+        let len = rows * cols;
+        if let Some(values) = buffer.as_host_mut() {
+            return Ok(exchange(ranks, &mut values[..len])?);
+        }
+        let mut values = vec![0.0; len];
+        self.backend.download(buffer.view(rows, cols)?, &mut values)?;
+        exchange(ranks, &mut values)?;
+        Ok(self.backend.upload(&values, &mut buffer)?)
     }
 
     /// Calls `run` with the rows of each picture and of its tokens.

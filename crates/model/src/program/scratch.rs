@@ -4,6 +4,7 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gristmill_collective::Collective;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
 use gristmill_kernels::groups::Groups;
@@ -12,7 +13,7 @@ use gristmill_kernels::tensor::{Buffer, View};
 use super::axes::Axes;
 use super::forced::{Forced, ForcedExperts};
 use super::node::Node;
-use super::{ActId, GroupsId, Program, RowsId, Unit};
+use super::{ActId, GroupedExperts, GroupsId, Program, RowsId, Unit};
 use crate::error::Result;
 use crate::spec::ModelSpec;
 
@@ -27,7 +28,7 @@ pub(crate) struct Slots {
     act_slots: Vec<Slot<(Unit, bool)>>,
     groups: Vec<usize>,
     /// Grouped pairs of this number of experts.
-    group_slots: Vec<Slot<usize>>,
+    group_slots: Vec<Slot<GroupedExperts>>,
     /// Choices of each token, over all layers.
     choices: usize,
     /// The most heads that pairs are grouped by.
@@ -180,7 +181,7 @@ impl Slots {
             sum(&mut of_unit.map(|slot| act(slot.kind.1) * slot.size as u128))
         };
         let pairs = sum(&mut self.group_slots.iter().map(|slot| PAIR_BYTES * slot.size as u128));
-        let experts = sum(&mut self.group_slots.iter().map(|slot| EXPERT_BYTES * slot.kind as u128 + GRID_BYTES));
+        let experts = sum(&mut self.group_slots.iter().map(|slot| EXPERT_BYTES * slot.kind.count as u128 + GRID_BYTES));
         // A token has its id, the numbers of its heads, and its choices with their weights; a row its index and its
         // sampled token.
         let token =
@@ -235,6 +236,8 @@ pub(crate) struct Scratch {
     pub(crate) axes: Option<Axes>,
     /// Forced choices of experts, which replace the routers' choices. `None` until a pass is forced.
     pub(crate) forced: Option<Forced>,
+    /// The ranks that run the pass together, over which values are summed.
+    pub(crate) ranks: Option<Arc<dyn Collective>>,
     slots: Arc<Slots>,
     floats: Vec<RefCell<Buffer<f32>>>,
     acts: Vec<RefCell<Act>>,
@@ -267,10 +270,10 @@ impl Scratch {
             let (unit, exact) = slot.kind;
             Ok(RefCell::new(backend.alloc_act(precision_of(exact), count(unit), slot.size)?))
         });
-        let groups = slots
-            .group_slots
-            .iter()
-            .map(|slot| Ok(RefCell::new(backend.alloc_groups(slot.kind, tokens.saturating_mul(slot.size))?)));
+        let groups = slots.group_slots.iter().map(|slot| {
+            let (GroupedExperts { first, count, all }, pairs) = (slot.kind, tokens.saturating_mul(slot.size));
+            Ok(RefCell::new(backend.alloc_groups_of(first..first + count, all, pairs)?))
+        });
         let kept = |&size: &usize| {
             Ok(RefCell::new(backend.alloc::<f32>(kept_tokens.saturating_mul(size), "inputs of recurrent layers")?))
         };
@@ -288,6 +291,7 @@ impl Scratch {
             ends: None,
             axes: None,
             forced: None,
+            ranks: None,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,
             groups: groups.collect::<Result<_>>()?,

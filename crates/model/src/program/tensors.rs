@@ -75,6 +75,18 @@ pub(crate) struct TensorSpec {
     pub(crate) by_channel: Option<usize>,
     /// A tensor `X.scale` of the file is the scale of this `X.weight`, and not another weight of the model.
     pub(crate) is_scaled: bool,
+    /// The part of it that is loaded.
+    pub(crate) cut: Cut,
+}
+
+/// The part of a tensor's matrices that is loaded, in the order in which they are loaded. `None` is all. Only tensors whose rows are
+/// loaded as they are, or in another order, are cut.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) experts: Option<Range<usize>>,
+    pub(crate) rows: Option<Range<usize>>,
+    /// Whole blocks of the tensor's format.
+    pub(crate) columns: Option<Range<usize>>,
 }
 
 /// How the rows of all heads become a matrix for each.
@@ -183,7 +195,13 @@ impl TensorSpec {
             is_of_patches: false,
             by_channel: None,
             is_scaled: true,
+            cut: Cut::default(),
         }
+    }
+
+    /// The tensor, of whose matrices these rows are loaded.
+    pub(crate) fn of_rows(self, rows: Range<usize>) -> Self {
+        Self { cut: Cut { rows: Some(rows), ..self.cut }, ..self }
     }
 
     /// A tensor with a row of (channel, row, column) for each output.
@@ -219,9 +237,24 @@ impl TensorSpec {
         vec![half(0), half(1)]
     }
 
-    /// (experts, rows, cols) of a matrix, with the rows that are loaded. The dimensions fit, because a tensor of this shape
-    /// is in memory or on a disk; the survey checks this first.
+    /// (experts, rows, cols) of the part of a matrix that is loaded.
     pub(crate) fn matrix(&self) -> (usize, usize, usize) {
+        let (experts, rows, cols) = self.whole_matrix();
+        let of = |cut: &Option<Range<usize>>, all| cut.as_ref().map_or(all, Range::len);
+        let Cut { experts: of_experts, rows: of_rows, columns } = &self.cut;
+        (of(of_experts, experts), of(of_rows, rows), of(columns, cols))
+    }
+
+    /// Those of `bytes` bytes of the file that are in the part that is loaded.
+    pub(crate) fn part_of(&self, bytes: u64) -> u64 {
+        let elements = |(experts, rows, cols): (usize, usize, usize)| experts as u128 * rows as u128 * cols as u128;
+        let (part, whole) = (elements(self.matrix()), elements(self.whole_matrix()));
+        if self.cut == Cut::default() || whole == 0 { bytes } else { (u128::from(bytes) * part / whole) as u64 }
+    }
+
+    /// (experts, rows, cols) of a matrix, with the rows that are loaded of a tensor that is not cut. The dimensions fit, because a
+    /// tensor of this shape is in memory or on a disk; the survey checks this first.
+    pub(crate) fn whole_matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
         if self.is_of_patches {
             let (rows, cols) = self.shape.split_last().map_or((1, &[][..]), |(rows, cols)| (*rows, cols));

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
@@ -5,7 +6,9 @@ use proptest::prelude::*;
 use super::build::build;
 use super::node::Node;
 use super::scratch::{NEVER, Placed, place};
+use super::tensors::Cut;
 use super::*;
+use crate::ranks::{RankPart, Split, own_spec};
 use crate::{ModelInfo, family};
 use tiny::{Random, Tiny};
 
@@ -26,8 +29,14 @@ fn program(tiny: &Tiny) -> Program {
 
 /// The program of a model whose tensors may have bad values.
 fn program_of(tiny: &Tiny) -> Program {
+    part_of(tiny, RankPart::WHOLE)
+}
+
+/// A rank's part of the program.
+fn part_of(tiny: &Tiny, part: RankPart) -> Program {
     let file = tiny.file(&mut Random(7));
-    build(&family::spec(&family::Source::new(&file)).expect("a good spec"), &file)
+    let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
+    build(&own_spec(&spec, &file, part), &spec, &file, part)
 }
 
 /// What a backend can run as one launch is one node.
@@ -36,6 +45,48 @@ fn layers_are_compositions() {
     let of = |tiny: Tiny| names(&program(&tiny).layers[1]);
     assert_eq!(of(Tiny::llama()), ["NormMatmul", "Attend", "Matmul", "NormAct", "GateUp", "Matmul"]);
     assert_eq!(of(Tiny::qwen3moe()), ["NormMatmul", "Attend", "Matmul", "NormMatmul", "Experts"]);
+}
+
+/// Each part of a sum is summed once, and what is added to the same rows is summed together.
+#[test]
+fn parts_of_sums_are_summed_over_ranks() {
+    let of = |tiny: Tiny, split| {
+        let parts = [0, 1].map(|rank| names(&part_of(&tiny, RankPart { rank, ranks: 2, split }).layers[1]));
+        assert_eq!(parts[0], parts[1], "ranks must make the same sums");
+        parts[0].clone()
+    };
+    let attention = ["NormMatmul", "Attend", "Matmul", "AllReduce", "Add"];
+    let mlp = ["NormAct", "GateUp", "Matmul", "AllReduce", "Add"];
+    let experts = ["NormMatmul", "Experts", "AllReduce", "Add"];
+    assert_eq!(of(Tiny::llama(), Split::Experts), ["NormMatmul", "Attend", "Matmul", "NormAct", "GateUp", "Matmul"]);
+    assert_eq!(of(Tiny::llama(), Split::Tensor), [attention, mlp].concat());
+    assert_eq!(of(Tiny::qwen3moe(), Split::Experts), [&attention[..3], &experts].concat());
+    assert_eq!(of(Tiny::qwen3moe(), Split::Tensor), [&attention[..], &experts].concat());
+    // Routed experts and a shared expert.
+    let part = RankPart { rank: 0, ranks: 2, split: Split::Experts };
+    let names = names(&part_of(&Tiny::dots1(), part).layers[2]);
+    assert_eq!(names.iter().filter(|name| *name == "AllReduce").count(), 1, "{names:?}");
+}
+
+/// The ranks have all experts, heads and columns together, each once.
+#[test]
+fn ranks_have_disjoint_parts_of_everything_that_is_cut() {
+    for (name, tiny) in Tiny::all() {
+        for (split, ranks) in [(Split::Experts, 2), (Split::Tensor, 2), (Split::Tensor, 3)] {
+            let parts: Vec<Program> = (0..ranks).map(|rank| part_of(&tiny, RankPart { rank, ranks, split })).collect();
+            for at in 0..parts[0].tensors.matrices.len() {
+                let cuts = |of: fn(&Cut) -> Option<Range<usize>>| -> Vec<Range<usize>> {
+                    let first = parts.iter().filter_map(|part| of(&part.tensors.matrices[at].tensors.first()?.cut));
+                    first.collect()
+                };
+                for cuts in [cuts(|cut| cut.experts.clone()), cuts(|cut| cut.columns.clone())] {
+                    let is_joined = cuts.windows(2).all(|pair| pair[0].end == pair[1].start);
+                    let is_all = cuts.is_empty() || (cuts.len() == ranks && cuts[0].start == 0);
+                    assert!(is_joined && is_all, "{name}, {split} over {ranks}: {cuts:?}");
+                }
+            }
+        }
+    }
 }
 
 /// The input of a matrix with an order of columns is gathered once, and the activations that only it read are not prepared.
@@ -81,7 +132,7 @@ fn a_program_ends_where_tensors_are_missing() {
     let file = tiny.file(&mut Random(7));
     let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
     // The embedding, two layers, and the first that lacks tensors.
-    assert_eq!((spec.layers.len(), build(&spec, &file).layers.len()), (400, 4));
+    assert_eq!((spec.layers.len(), build(&spec, &spec, &file, RankPart::WHOLE).layers.len()), (400, 4));
     let error = ModelInfo::read(&file).expect_err("tensors are missing").to_string();
     assert!(error.contains("`blk.2.attn_norm.weight`") && error.contains("is missing"), "{error}");
 }
@@ -104,7 +155,7 @@ fn a_program_is_built_in_milliseconds() {
         let start = Instant::now();
         let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
         let read = start.elapsed();
-        let program = build(&spec, &file);
+        let program = build(&spec, &spec, &file, RankPart::WHOLE);
         // The embedding precedes the layers.
         assert_eq!(program.layers.len(), 49);
         (start.elapsed(), read)

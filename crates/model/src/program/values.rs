@@ -60,8 +60,17 @@ pub(crate) struct ActShape {
 /// The shape of grouped pairs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupsShape {
-    pub(crate) experts: usize,
+    pub(crate) experts: GroupedExperts,
     pub(crate) top_k: usize,
+}
+
+/// The experts that pairs are sorted by: all experts of a router, or those of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupedExperts {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    /// Experts of the router.
+    pub(crate) all: usize,
 }
 
 /// Columns of a value of f32 rows.

@@ -61,6 +61,11 @@ pub struct GraphUsage {
 }
 
 impl Graphs {
+    /// Graphs of passes that no device can capture.
+    pub(super) fn unavailable() -> Self {
+        Self { unavailable: true, ..Self::default() }
+    }
+
     pub(super) fn usage(&self) -> GraphUsage {
         self.usage
     }

@@ -16,6 +16,7 @@ use crate::inspect::{Inspect, first_not_finite};
 use crate::program::forced::ForcedExperts;
 use crate::program::run::{PassOutputs, forward};
 use crate::program::scratch::PictureRows;
+use crate::ranks::Call;
 use crate::stage::Stage;
 use crate::state::SequenceId;
 use crate::tower::WantedTile;
@@ -52,6 +53,10 @@ impl Runner {
     ///
     /// [`Limits::batch_tokens`]: crate::Limits::batch_tokens
     pub fn forward_forced(&mut self, batch: &Batch, experts: &[ForcedExperts]) -> Result<Logits<'_>> {
+        if self.model.is_in_a_row() {
+            let reason = "experts cannot be forced in a model whose layers are split; use another split, or one device";
+            return Err(Error::Split { reason: reason.to_owned() });
+        }
         if experts.len() != batch.len() {
             return Err(Error::ForcedTokens { found: experts.len(), tokens: batch.len() });
         }
@@ -63,9 +68,44 @@ impl Runner {
     /// If memory is too little, slots for experts are freed and the pass starts again.
     fn forward_with(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<Logits<'_>> {
         self.check(batch)?;
+        if self.team.is_some() {
+            self.forward_on_ranks(batch, experts)?;
+            return Ok(Logits { runner: self });
+        }
         let model = self.model.clone();
         model.freeing_slots(|| self.attempt(batch, experts))?;
         Ok(Logits { runner: self })
+    }
+
+    /// The pass of rank 0. The other ranks get the sampled tokens, and compute no outputs.
+    fn forward_on_ranks(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
+        let batch = self.with_sampled(batch)?;
+        let lengths = self.lengths(&batch)?;
+        let model = self.model.clone();
+        let _step = model.step_on_ranks();
+        let call = || {
+            let (output_rows, hidden_rows, argmax) = (Vec::new(), Vec::new(), false);
+            let batch = Batch { output_rows, hidden_rows, argmax, ..batch.clone() };
+            Call::Forward { batch, experts: experts.map(<[_]>::to_vec), lengths }
+        };
+        self.on_ranks(call, |own| own.attempt(&batch, experts))
+    }
+
+    /// A batch with the tokens that were sampled on the device.
+    fn with_sampled(&self, batch: &Batch) -> Result<Batch> {
+        let mut batch = batch.clone();
+        if batch.sampled.is_empty() {
+            return Ok(batch);
+        }
+        let model = &self.model;
+        let _exclusive = model.backend.exclusive();
+        let mut sampled = vec![0; self.sampled_rows];
+        model.backend.download(self.sampled.view(1, self.sampled_rows)?, &mut sampled)?;
+        for (at, row) in std::mem::take(&mut batch.sampled) {
+            // Of a row that is not finite nothing was sampled; the caller discards what is computed of it.
+            batch.tokens[at] = sampled.get(row).copied().filter(|&id| id != PADDING).unwrap_or(0);
+        }
+        Ok(batch)
     }
 
     /// Runs a batch. After an error, all sequences are as before.
@@ -301,7 +341,17 @@ impl Runner {
     /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and
     /// values to the same places; this time the residual stream of the token, and of the tokens visible to it, is
     /// checked between the stages.
-    pub(super) fn not_finite_token(&mut self, token: Option<u32>) -> Error {
+    pub(crate) fn not_finite_token(&mut self, token: Option<u32>) -> Error {
+        if self.model.is_in_a_row() {
+            // Ranks that stop at a layer of theirs would leave the others waiting.
+            let position = token.and_then(|token| self.places.get(token as usize)).map_or(0, |(_, position)| *position);
+            return Error::NotFinite { stage: Stage::Output, position };
+        }
+        let ranks = self.team.is_some().then(|| self.model.clone());
+        let _step = ranks.as_ref().map(|model| model.step_on_ranks());
+        if let Err(lost) = self.lead(|| Call::FindNotFinite { token }) {
+            return lost;
+        }
         let token = token.map_or(usize::MAX, |token| token as usize);
         let Some(&(sequence, position)) = self.places.get(token) else { return Error::UnknownSequence };
         let Some(shape) = self.last else { return Error::NotFinite { stage: Stage::Output, position } };

@@ -77,7 +77,7 @@ impl Runner {
     /// locked twice.
     pub(super) fn read_routing(&self) -> Result<RoutingTrace> {
         let Some(shape) = self.last else { return Ok(RoutingTrace::default()) };
-        let layers = self.model.spec.routers();
+        let layers = self.model.own.routers();
         let padded = shape.tokens;
         let choices = padded * layers.iter().map(|router| router.top_k).sum::<usize>();
         let (mut ids, mut weights) = (vec![0; choices], vec![0.0; choices]);

@@ -7,6 +7,7 @@ use gristmill_kernels::offload::StreamedTensor;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
 use gristmill_kernels::weight::{Location, TensorView, Weight};
 
+use super::cut::{cut, part};
 use super::find::find;
 use super::loaded::Weights;
 use super::outer_scale::{scale_of, with_scales};
@@ -52,15 +53,24 @@ struct Load<'a> {
 impl Load<'_> {
     fn view(&self, needed: &TensorSpec) -> Result<TensorView> {
         let tensor = find(self.file, needed)?;
-        let (experts, rows, cols) = needed.matrix();
-        let bytes = self.file.load(tensor)?;
+        let (all, rows, cols) = needed.whole_matrix();
+        // The experts of a rank are adjacent, so no others are read.
+        let own = needed.cut.experts.clone().unwrap_or(0..all);
+        let (experts, bytes) = (own.len(), self.file.load(tensor)?);
+        let (bytes, stored_rows) = match &needed.cut.experts {
+            None => (bytes, needed.file_rows()),
+            Some(own) => {
+                let of_expert = bytes.as_slice().len() / all.max(1);
+                let rows = needed.file_rows() / all.max(1) * experts;
+                (part(bytes, own.start * of_expert..own.end * of_expert), rows)
+            }
+        };
         let bytes = match &needed.order {
             None => bytes,
             Some(order) => {
-                let stored = needed.file_rows();
-                let row = bytes.as_slice().len() / needed.file_rows().max(1);
-                match order.slice(stored) {
-                    Some(rows) => bytes.slice(rows.start * row..rows.end * row).unwrap_or_else(|| Vec::new().into()),
+                let row = bytes.as_slice().len() / stored_rows.max(1);
+                match order.slice(stored_rows) {
+                    Some(rows) => part(bytes, rows.start * row..rows.end * row),
                     None => order.apply(bytes.as_slice(), row).into(),
                 }
             }
@@ -68,12 +78,13 @@ impl Load<'_> {
         let (stored, bytes) = match scale_of(self.file, needed)? {
             None => (tensor.format, bytes),
             Some(scale) => {
-                let values = self.decoded(&TensorSpec::new(scale.name.clone(), &[experts]))?;
-                (Format::NVFP4_SCALED, with_scales(bytes.as_slice(), scale, &values)?.into())
+                let values = self.decoded(&TensorSpec::new(scale.name.clone(), &[all]))?;
+                (Format::NVFP4_SCALED, with_scales(bytes.as_slice(), scale, &values[own])?.into())
             }
         };
         if !needed.is_transposed() {
-            return Ok(TensorView { name: needed.name.clone(), format: stored, experts, rows, cols, bytes });
+            let view = TensorView { name: needed.name.clone(), format: stored, experts, rows, cols, bytes };
+            return cut(view, &needed.cut);
         }
         let view = match needed.by_channel {
             Some(joined) => {
@@ -113,7 +124,7 @@ impl Load<'_> {
             let (tensor, scale) = (find(self.file, needed)?, scale_of(self.file, needed)?);
             for tensor in [Some(tensor), scale].into_iter().flatten() {
                 self.file.advise_done(tensor);
-                (self.progress)(tensor.bytes)?;
+                (self.progress)(needed.part_of(tensor.bytes))?;
             }
         }
         Ok(())

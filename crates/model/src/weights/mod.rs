@@ -1,5 +1,6 @@
 //! A model's weights: which tensors of a file they are, [`survey`]ed before anything is loaded, and [`load`]ed.
 
+mod cut;
 mod find;
 mod load;
 mod loaded;

@@ -27,7 +27,7 @@ pub(super) fn scale_of<'a>(file: &'a GgufFile, weight: &TensorSpec) -> Result<Op
     if tensor.format != Format::NVFP4 || !weight.is_scaled || file.tensor(&name).is_none() {
         return Ok(None);
     }
-    let (experts, _, _) = weight.matrix();
+    let (experts, _, _) = weight.whole_matrix();
     find(file, &TensorSpec::new(name, &[experts])).map(Some)
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn survey(
         let tensor = find(file, needed)?;
         // A tensor that serves twice is read once. No sum of these overflows: the tensors of a file do not overlap.
         if seen.insert(tensor.name.as_str()) {
-            found.file += tensor.bytes;
+            found.file += needed.part_of(tensor.bytes);
         }
     }
     for matrix in &tensors.matrices {
@@ -161,7 +161,8 @@ pub(crate) fn survey(
         let elements = match vector {
             VectorSpec::Repeated { values, count } => (values.len() as u64).saturating_mul(*count as u64),
             VectorSpec::Tensors(_) | VectorSpec::Scaled(..) => {
-                vector.tensors().iter().map(|needed| Ok(find(file, needed)?.elements())).sum::<Result<u64>>()?
+                let tensors = vector.tensors().iter();
+                tensors.map(|needed| Ok(needed.part_of(find(file, needed)?.elements()))).sum::<Result<u64>>()?
             }
         };
         found.vectors = found.vectors.saturating_add(elements.saturating_mul(size_of::<f32>() as u64));

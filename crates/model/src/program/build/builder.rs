@@ -1,5 +1,7 @@
 //! What of a program is built so far, and what adds to its lists.
 
+use std::collections::BTreeSet;
+
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::weight::Role;
 
@@ -7,13 +9,21 @@ use super::norms::NormVectors;
 use crate::program::node::Node;
 use crate::program::tensors::{TensorSpec, Tensors, VectorSpec};
 use crate::program::{
-    ActId, ActShape, Columns, Factor, GroupsId, GroupsShape, MatrixId, Part, RowsId, RowsShape, Unit, VectorId,
+    ActId, ActShape, Columns, Factor, GroupedExperts, GroupsId, GroupsShape, MatrixId, Part, RowsId, RowsShape, Unit,
+    VectorId,
 };
-use crate::spec::ModelSpec;
+use crate::ranks::RankPart;
+use crate::spec::{LayerSpec, ModelSpec};
 use crate::stage::Stage;
 
 pub(super) struct Builder<'a> {
+    /// The model, with the attention heads that the rank has.
     pub(super) spec: &'a ModelSpec,
+    /// The layers with all attention heads, as the file has them.
+    pub(super) whole: &'a [LayerSpec],
+    pub(super) part: RankPart,
+    /// Matrices whose products are parts of sums over ranks.
+    pub(super) summed: BTreeSet<MatrixId>,
     pub(super) file: &'a GgufFile,
     pub(super) tensors: Tensors,
     pub(super) rows: Vec<RowsShape>,
@@ -112,6 +122,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn new_groups(&mut self, experts: usize, top_k: usize) -> GroupsId {
+        let experts = GroupedExperts { first: 0, count: experts, all: experts };
         self.groups.push(GroupsShape { experts, top_k });
         GroupsId(self.groups.len() - 1)
     }

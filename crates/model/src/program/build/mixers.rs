@@ -66,22 +66,30 @@ impl Builder<'_> {
         let gate_cols = spec.gate_columns();
         let columns = gate_cols + spec.qkv_columns();
         let [q_norm, k_norm] = self.qk_norms(layer, spec);
-        let parts = attention_parts(spec, self.contains(&layer.name("attn_qkv.weight")));
-        let weights = self.matrix(Role::Matrix, attention_tensors(layer, hidden, spec, &parts));
+        let heads = self.heads_of_rank(layer, spec);
+        let whole = heads.whole;
+        let parts = attention_parts(whole, self.contains(&layer.name("attn_qkv.weight")));
+        let weights = heads.tensors(attention_tensors(layer, hidden, whole, &parts));
+        let weights = self.matrix(Role::Matrix, weights);
         let biases =
             || parts.iter().map(|(part, rows)| TensorSpec::new(layer.name(&format!("attn_{part}.bias")), &[*rows]));
-        let qkv_bias = spec.qkv_bias.then(|| self.tensors.add_vector(VectorSpec::Tensors(biases().collect())));
+        let biases = || heads.biases(biases().collect());
+        let qkv_bias = spec.qkv_bias.then(|| self.tensors.add_vector(VectorSpec::Tensors(biases())));
         let values = spec.value_norm.then(|| self.repeated(&[1.0], spec.value_width));
-        let sinks = spec.sinks.then(|| self.vector(TensorSpec::new(layer.name("attn_sinks.weight"), &[spec.heads])));
-        let output = TensorSpec::new(layer.name("attn_output.weight"), &[attended_cols, hidden]);
-        let output = self.matrix(Role::Matrix, vec![output]);
+        let sinks = || heads.columns(TensorSpec::new(layer.name("attn_sinks.weight"), &[whole.heads]), 1);
+        let sinks = spec.sinks.then(|| self.vector(sinks()));
+        let output = TensorSpec::new(layer.name("attn_output.weight"), &[whole.attended_columns(), hidden]);
+        let output = self.matrix(Role::Matrix, vec![heads.columns(output, spec.value_width)]);
+        if heads.own.is_some() {
+            self.summed.insert(output);
+        }
         let output_bias =
             spec.output_bias.then(|| self.vector(TensorSpec::new(layer.name("attn_output.bias"), &[hidden])));
 
         let (product, read) = self.input_matmul(input, weights, qkv_bias, columns, "queries, keys and values");
         let qkv = Columns { rows: product, first: gate_cols, end: columns };
-        let AttentionSpec { heads, scale, cap, temperature, window, both_ways, .. } = *spec;
-        let options = Attention { heads, scale, cap, temperature, window, first: layer.first, sinks, both_ways };
+        let AttentionSpec { heads: count, scale, cap, temperature, window, both_ways, .. } = *spec;
+        let options = Attention { heads: count, scale, cap, temperature, window, first: layer.first, sinks, both_ways };
         let attended = self.new_rows(attended_cols, "attention");
         let mut act = self.new_act(attended_cols);
         if spec.kv_from.is_some() {

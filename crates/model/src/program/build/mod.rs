@@ -3,6 +3,7 @@
 mod builder;
 mod channels;
 mod heads;
+mod heads_of_rank;
 mod inputs;
 mod latent;
 mod mixers;

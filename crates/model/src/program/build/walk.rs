@@ -1,5 +1,6 @@
 //! The walk through a model: its ends, and what its layers have in common.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gristmill_files::gguf::GgufFile;
@@ -10,15 +11,20 @@ use super::builder::{Builder, Input, Layer, Output};
 use crate::program::node::Node;
 use crate::program::tensors::{TensorSpec, Tensors};
 use crate::program::{ActId, Factor, MatrixId, Program, RowsId, RowsShape, Unit, VectorId};
+use crate::ranks::RankPart;
 use crate::spec::{BlockInputs, LayerSpec, ModelSpec, RopeScaling};
 use crate::stage::Stage;
 
 /// The program of a model whose weights are in `file`. It ends at the first layer of which the file lacks a tensor, so that
 /// its size is bounded by the file, whatever number of layers the metadata has. The survey of the weights, which follows,
 /// refuses such a file.
-pub(crate) fn build(spec: &ModelSpec, file: &GgufFile) -> Program {
+/// `whole` is the model, `spec` what a rank has of it.
+pub(crate) fn build(spec: &ModelSpec, whole: &ModelSpec, file: &GgufFile, part: RankPart) -> Program {
     let builder = Builder {
         spec,
+        whole: &whole.layers,
+        part,
+        summed: BTreeSet::new(),
         file,
         tensors: Tensors::default(),
         rows: Vec::new(),
@@ -81,7 +87,7 @@ impl Builder<'_> {
         let residual = self.residual;
         let head_input = if self.spec.head_inputs.normed { hidden_states } else { residual };
         let heads = self.prediction_heads(head_input, output);
-        let Self { tensors, rows, acts, groups, choices, .. } = self;
+        let Self { tensors, rows, acts, groups, choices, file, part, summed, .. } = self;
         let eps = self.spec.norm_eps;
         let hidden = hidden_states;
         let replay = Default::default();
@@ -104,7 +110,8 @@ impl Builder<'_> {
             replay,
             slots,
         };
-        program.reorder_inputs(self.file);
+        program.reorder_inputs(file);
+        program.split(file, part, summed);
         program.finish();
         program.replay = program.find_replay();
         program.slots = Arc::new(program.find_slots());

@@ -1,0 +1,105 @@
+//! The other ranks of a runner: threads that repeat its calls.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use gristmill_collective::{Collective, Error as Lost};
+
+use super::Call;
+use crate::error::{Error, Result};
+use crate::runner::Runner;
+
+/// How long a rank waits for another in a sum. A step of the largest batch on a slow CPU takes some seconds; the first one of a GPU
+/// also compiles its kernels.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A call, and what became of the one before it.
+#[derive(Clone, Debug)]
+struct Order {
+    call: Call,
+    /// Whether the last call succeeded on rank 0.
+    has_succeeded: bool,
+}
+
+/// The other ranks of rank 0's runner.
+#[derive(Debug)]
+pub(crate) struct Team {
+    collective: Arc<dyn Collective>,
+    orders: Vec<Sender<Order>>,
+    threads: Vec<JoinHandle<()>>,
+    has_succeeded: bool,
+}
+
+impl Team {
+    /// Rank 0 of a group with the runners of the other ranks, each on a thread of its own. `collectives` are all ranks.
+    pub(crate) fn start(collectives: Vec<Arc<dyn Collective>>, runners: Vec<Runner>) -> Result<Self> {
+        let [own, others @ ..] = collectives.as_slice() else { return Err(Error::RankState) };
+        let (mut orders, mut threads) = (Vec::new(), Vec::new());
+        for (collective, runner) in others.iter().zip(runners) {
+            let (sender, receiver) = channel();
+            let collective = collective.clone();
+            let builder = thread::Builder::new().name(format!("rank {}", collective.rank()));
+            let thread = builder.spawn(move || follow(&receiver, runner, &*collective));
+            threads.push(thread.map_err(|error| Error::Split { reason: format!("no thread for a rank ({error})") })?);
+            orders.push(sender);
+        }
+        Ok(Self { collective: own.clone(), orders, threads, has_succeeded: true })
+    }
+
+    /// Sends a call to the other ranks, before rank 0 makes it.
+    ///
+    /// # Errors
+    /// A rank that is lost.
+    pub(crate) fn send(&mut self, call: Call) -> Result<()> {
+        let has_succeeded = std::mem::replace(&mut self.has_succeeded, true);
+        for (at, orders) in self.orders.iter().enumerate() {
+            if orders.send(Order { call: call.clone(), has_succeeded }).is_err() {
+                // The group has the error of the rank that failed first, if one reported it.
+                self.collective.abort(&format!("rank {} ended", at + 1));
+                self.collective.all_reduce(&mut [])?;
+                return Err(Lost::Lost { rank: at + 1, reason: "its thread ended".to_owned() }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what became of the last call on rank 0. Errors that other ranks need not have end the group.
+    pub(crate) fn note<T>(&mut self, outcome: &Result<T>) {
+        self.has_succeeded = outcome.is_ok();
+        if let Err(error @ (Error::Kernel(_) | Error::Memory { .. })) = outcome {
+            self.collective.abort(&error.to_string());
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // The threads end when their orders do, or in a sum that rank 0 does not reach.
+        self.orders.clear();
+        self.collective.abort("rank 0 ended");
+        for thread in self.threads.drain(..) {
+            // A rank that has panicked was noticed by the others.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Repeats calls until rank 0 is dropped or the ranks differ.
+fn follow(orders: &Receiver<Order>, mut runner: Runner, collective: &dyn Collective) {
+    let mut last = Ok(());
+    for Order { call, has_succeeded } in orders {
+        if last.is_ok() != has_succeeded {
+            let of_rank = |is_ok: bool| if is_ok { "succeeded" } else { "failed" };
+            let reason = last.err().map_or_else(String::new, |error: Error| format!(": {error}"));
+            let (own, first) = (of_rank(!has_succeeded), of_rank(has_succeeded));
+            return collective.abort(&format!("a call {own} here and {first} on rank 0{reason}"));
+        }
+        last = call.repeat(&mut runner);
+        // Errors of the device are of one rank.
+        if let Err(error @ (Error::Kernel(_) | Error::Memory { .. } | Error::RankState)) = &last {
+            return collective.abort(&error.to_string());
+        }
+    }
+}
