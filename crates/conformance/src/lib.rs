@@ -5,6 +5,7 @@ pub mod families;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod fault_injection;
 pub mod golden;
+pub mod golden_logits;
 pub mod losses;
 pub mod op_suite;
 #[cfg(all(target_arch = "x86_64", unix))]
