@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_cuda::ahead;
 use gristmill_engine::check_sampling;
+use gristmill_engine::model::Split;
 use gristmill_engine::{
     Backend, ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
 };
@@ -30,9 +31,15 @@ pub(crate) struct DeviceArgs {
         help_heading = "Device"
     )]
     pub(crate) threads: Option<usize>,
-    /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
+    /// The device: auto, cpu, cuda, cuda:N, metal or metal:N. Several devices of one kind share a model: cuda:0,1, or cpu:0,1 with
+    /// half of the threads each.
     #[arg(long, default_value = "auto", help_heading = "Device")]
     pub(crate) device: String,
+    /// How several devices share a model: experts (each has some of the experts, and all other weights), tensor (each also has some
+    /// of the attention heads and of the columns of dense MLPs), or layers (each has some of the layers, which saves memory but no
+    /// time) [default: experts for a model that has some, else tensor].
+    #[arg(long, value_name = "HOW", help_heading = "Device")]
+    pub(crate) split: Option<Split>,
     /// Format of keys and values in the KV cache. q8_0 needs 53% of the memory of f16.
     #[arg(long, value_name = "FORMAT", default_value = "f16", help_heading = "Device")]
     pub(crate) kv: KvArg,
@@ -162,6 +169,7 @@ impl DeviceArgs {
         DeviceArgs {
             threads,
             device: "auto".to_owned(),
+            split: None,
             kv,
             precision,
             cpu_level,
@@ -188,6 +196,7 @@ impl DeviceArgs {
         let of_cpu = [("--cpu-level", self.cpu_level.is_some()), ("--cpu-memory", limits_cpu)];
         match (of_cpu.iter().find(|(_, is_set)| *is_set), self.device.as_str()) {
             (Some(_), "auto" | "cpu") => Ok("cpu"),
+            (Some(_), device) if device.starts_with("cpu:") => Ok(device),
             (Some((option, _)), device) => {
                 Err(Failure::new(format!("{option} is for the CPU, but --device is {device}; leave one out")))
             }
@@ -208,6 +217,7 @@ impl DeviceArgs {
             level: self.cpu_level.map(|level| level.name().to_owned()),
             deterministic: self.deterministic,
             experts: self.experts_on,
+            split: self.split,
             gpu_memory: self.gpu_memory,
             cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,

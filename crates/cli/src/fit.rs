@@ -4,7 +4,8 @@ mod header;
 
 use clap::Args;
 use gristmill_cpu::Level;
-use gristmill_engine::{DeviceId, Limits, ModelInfo, Plan, open_device};
+use gristmill_engine::model::RankPlan;
+use gristmill_engine::{DeviceId, Limits, ModelInfo, Plan, open_device, place};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_lab::bench::machine::memory_rate;
@@ -69,13 +70,22 @@ pub(crate) struct FitArgs {
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let mut header = Header::read(args)?;
     let mut info = kind::info(&header.file)?;
-    let opened = open_device(&args.device.load_options()?)?;
-    if let Some(error) = opened.passed_over {
+    let options = args.device.load_options()?;
+    let opened = open_device(&options)?;
+    if let Some(error) = &opened.passed_over {
         args.log.info(format_args!("{error}; the CPU is used"));
     }
-    let backend = opened.backend;
     let context = args.ctx.unwrap_or(info.spec.context_length.clamp(1, 8192));
     let limits = Limits { context: Some(context), kv_format: args.device.kv.into(), ..Limits::default() };
+    let backend = opened.backend.clone();
+    if !opened.others.is_empty() {
+        // The report is of the first device, which has most.
+        let placed = place(&header.file, info, opened, options, limits)?;
+        for RankPlan { device, has, plan, .. } in placed.rank_plans(&header.file)? {
+            args.log.info(format_args!("{device}: {has}; {}", load::describe(&plan)));
+        }
+        info = placed.info;
+    }
     let planned = |info: &ModelInfo| Plan::new(info, &limits, args.device.precision.into(), &backend);
     let text = planned(&info)?;
     let weights = text.weights.saturating_add(text.mapped);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gristmill_cpu::Level;
 use gristmill_engine::DraftSource;
-use gristmill_engine::model::{is_heads_file, with_heads_of};
+use gristmill_engine::model::{RankPlan, is_heads_file, with_heads_of};
 use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, ModelInfo, Placed, PlacementNote, Plan, open_device};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
@@ -260,6 +260,12 @@ fn load(
         plan = planned(&placed)?;
     }
     log.detail(format_args!("memory: {}", describe(&plan)));
+    if !placed.others.is_empty() {
+        for RankPlan { device, has, plan, .. } in placed.rank_plans(&file)? {
+            log.detail(format_args!("{device}: {has}; {}", describe(&plan)));
+            plan.check().map_err(|error| Failure::new(format!("--device: {device}: {error}")))?;
+        }
+    }
     if log.verbose && plan.streamed > 0 {
         log_disk_estimate(&file, &placed.info, &plan, device, log)?;
     } else if log.verbose && plan.slots > 0 {
@@ -440,7 +446,7 @@ pub(crate) fn bar(log: &Verbosity, template: &str) -> ProgressBar {
 }
 
 /// A plan in one line.
-fn describe(plan: &Plan) -> String {
+pub(crate) fn describe(plan: &Plan) -> String {
     let part = |n: u64, what: &str| format!("{} {what}", console::bytes(n));
     let mut parts = vec![
         part(plan.weights, "weights"),

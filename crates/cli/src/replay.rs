@@ -169,6 +169,7 @@ impl ReplayArgs {
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),
             experts_on: conditions.experts_on,
+            split: None,
             gpu_memory: None,
             cpu_memory: None,
             kernels: KernelsArg::default(),
