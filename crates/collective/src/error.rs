@@ -59,4 +59,12 @@ impl Error {
     pub(crate) fn deadline(rank: usize, operation: &'static str, deadline: Duration) -> Self {
         Self::Deadline { rank, operation, seconds: deadline.as_secs_f64() }
     }
+
+    /// A library's error with another remedy than to install it.
+    pub(crate) fn with_remedy(self, remedy: &str) -> Self {
+        match self {
+            Self::Library { library, problem, .. } => Self::Library { library, problem, remedy: remedy.into() },
+            other => other,
+        }
+    }
 }

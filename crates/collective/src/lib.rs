@@ -1,5 +1,5 @@
 //! Ranks that run one forward pass together, and what they exchange. [`Collective`] is the interface; [`threads()`] are ranks of one
-//! process.
+//! process, [`Mpi`] is a rank that `mpirun` started.
 //!
 //! # Sums have one order
 //!
@@ -13,10 +13,13 @@
 
 #![deny(unsafe_code)]
 
+mod call;
 mod collective;
 mod error;
+mod mpi;
 mod threads;
 
 pub use collective::Collective;
 pub use error::Error;
+pub use mpi::Mpi;
 pub use threads::{Threads, threads};

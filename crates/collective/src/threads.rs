@@ -1,8 +1,8 @@
 //! Ranks that are threads of one process: tests, the simulator, and several devices of one process.
 
+use crate::call::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, RECEIVE, SEND, floats_of, sum_in_order};
 use crate::{Collective, Error};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,26 +54,6 @@ struct Round {
     parts: Vec<Option<(Call, Arc<[u8]>)>>,
     has_read: Vec<bool>,
 }
-
-/// What must be the same on all ranks.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Call {
-    operation: &'static str,
-    /// Values of the arguments, or the root of a broadcast.
-    number: usize,
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = if self.operation == BROADCAST { "from rank" } else { "of values:" };
-        write!(out, "{} {of} {}", self.operation, self.number)
-    }
-}
-
-const ALL_REDUCE: &str = "all_reduce";
-const ALL_GATHER: &str = "all_gather";
-const BROADCAST: &str = "broadcast";
-const RECEIVE: &str = "receive";
 
 impl Round {
     fn new(size: usize) -> Self {
@@ -177,12 +157,8 @@ impl Collective for Threads {
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {
         let call = Call { operation: ALL_REDUCE, number: values.len() };
-        let parts = self.exchange(call, &bytes_of(values))?;
-        for (rank, part) in parts.iter().enumerate() {
-            for (sum, value) in values.iter_mut().zip(floats_of(part)) {
-                *sum = if rank == 0 { value } else { *sum + value };
-            }
-        }
+        let parts = self.exchange(call, bytemuck::cast_slice(values))?;
+        sum_in_order(values, self.rank, parts.iter().map(|part| &**part));
         Ok(())
     }
 
@@ -192,7 +168,7 @@ impl Collective for Threads {
             let error = self.mismatch(found, format_args!("{} × {}", self.group.size, part.len()));
             return Err(self.group.fail(&mut self.group.lock(), error));
         }
-        let parts = self.exchange(Call { operation: ALL_GATHER, number: part.len() }, &bytes_of(part))?;
+        let parts = self.exchange(Call { operation: ALL_GATHER, number: part.len() }, bytemuck::cast_slice(part))?;
         for (to, value) in all.iter_mut().zip(parts.iter().flat_map(|part| floats_of(part))) {
             *to = value;
         }
@@ -231,7 +207,7 @@ impl Collective for Threads {
                 Ok(values.copy_from_slice(&sent))
             } else {
                 let found = Call { operation: RECEIVE, number: values.len() };
-                Err(self.mismatch(found, format_args!("send of values: {} by rank {from}", sent.len())))
+                Err(self.mismatch(found, Call { operation: SEND, number: sent.len() }))
             })
         };
         self.group.wait(RECEIVE, take, |_, rank| rank == from)
@@ -247,12 +223,4 @@ impl Drop for Threads {
         self.group.lock().has_left[self.rank] = true;
         self.group.changed.notify_all();
     }
-}
-
-fn bytes_of(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
-}
-
-fn floats_of(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
-    bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }

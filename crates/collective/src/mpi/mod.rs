@@ -1,0 +1,388 @@
+//! Ranks that are processes, on one machine or several, over Open MPI.
+//!
+//! # Messages between pairs, not MPI's collectives
+//!
+//! `MPI_Allreduce` adds in an order that depends on the number of ranks, the size and the version; its result is not the sum of
+//! [`threads`](crate::threads()). And MPI's collectives wait without a deadline. So each call sends messages between pairs, and
+//! adds in the order of ranks. With two ranks that is one message each way; with more, long sums are computed in slices, one on each
+//! rank, and then gathered. Both have the same bits.
+//!
+//! # One queue of all messages
+//!
+//! A waiting rank receives whatever comes, from any rank. So it learns of a failure while it waits for another rank, a send
+//! completes while its receiver waits for something else, and calls of different ranks are compared by their headers instead of
+//! overwriting a buffer.
+
+mod library;
+mod message;
+mod peers;
+
+use crate::call::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, RECEIVE, SEND, floats_of, sum_in_order};
+use crate::{Collective, Error};
+use library::{Library, Transfer};
+use message::{Kind, Message};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Sums of more values are computed in slices, if there are more than two ranks.
+const SLICED: usize = 4096;
+/// A wait this long spins; then it sleeps between looks.
+const SPIN: Duration = Duration::from_millis(5);
+const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+/// How often a waiting rank looks whether the others' processes live.
+const WATCH: Duration = Duration::from_millis(50);
+/// How long a rank that fails tries to tell the others.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+const ENDED: &str = "its process ended";
+
+/// This process as a rank that `mpirun` started. When it is dropped, it ends MPI, for which it waits for the other ranks.
+#[derive(Debug)]
+pub struct Mpi {
+    rank: usize,
+    size: usize,
+    deadline: Duration,
+    /// Processes of other ranks on this machine.
+    processes: Vec<Option<u32>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    library: Library,
+    sends: Vec<(usize, Transfer)>,
+    /// Messages that are being received, in the order in which each rank sent them.
+    arriving: Vec<VecDeque<Transfer>>,
+    calls: Vec<VecDeque<Message>>,
+    mail: Vec<VecDeque<Message>>,
+    has_left: Vec<bool>,
+    failure: Option<Error>,
+}
+
+impl Mpi {
+    /// Joins the ranks that `mpirun` started; without `mpirun`, one rank. A wait ends with an error after `deadline`. The library is
+    /// in `folder`, or where the system's loader finds it.
+    ///
+    /// # Errors
+    /// Open MPI is missing, another MPI, or cannot start; another call of this process.
+    pub fn open(folder: Option<&Path>, deadline: Duration) -> Result<Self, Error> {
+        let library = Library::start(folder)?;
+        let (rank, size) = (library.rank, library.size);
+        let queues = || (0..size).map(|_| VecDeque::new()).collect();
+        let state = State {
+            library,
+            sends: Vec::new(),
+            arriving: (0..size).map(|_| VecDeque::new()).collect(),
+            calls: queues(),
+            mail: queues(),
+            has_left: vec![false; size],
+            failure: None,
+        };
+        let mut this = Self { rank, size, deadline, processes: vec![None; size], state: Mutex::new(state) };
+        let own = peers::name();
+        let names = this.exchange(Call { operation: BROADCAST, number: size }, |_| own.as_bytes())?;
+        this.processes =
+            names.iter().map(|name| peers::process(&own, std::str::from_utf8(name.as_ref()?.body()).ok()?)).collect();
+        Ok(this)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let rank = self.rank;
+        (0..self.size).filter(move |other| *other != rank)
+    }
+
+    fn check(&self, rank: usize) -> Result<(), Error> {
+        if rank < self.size { Ok(()) } else { Err(Error::Rank { rank, size: self.size }) }
+    }
+
+    fn mismatch(&self, found: impl ToString, expected: impl ToString) -> Error {
+        Error::Mismatch { rank: self.rank, found: found.to_string(), expected: expected.to_string() }
+    }
+
+    /// Sends each rank its part of a call, and returns the parts of the others.
+    fn exchange<'a>(&self, call: Call, part: impl Fn(usize) -> &'a [u8]) -> Result<Vec<Option<Message>>, Error> {
+        self.others().try_for_each(|to| self.post(to, Kind::Call(call), part(to)))?;
+        let take = |from| if from == self.rank { Ok(None) } else { self.take(from, call).map(Some) };
+        let parts = (0..self.size).map(take).collect::<Result<_, _>>()?;
+        self.flush(call.operation)?;
+        Ok(parts)
+    }
+
+    /// Waits until what was sent is no longer needed here: a long message goes on only while both ranks are in a call.
+    fn flush(&self, operation: &'static str) -> Result<(), Error> {
+        let to = |state: &State| state.sends.first().map_or(self.rank, |(to, _)| *to);
+        self.wait(operation, to, |state| state.sends.is_empty().then_some(Ok(())))
+    }
+
+    /// Starts to send a message.
+    fn post(&self, to: usize, kind: Kind, body: &[u8]) -> Result<(), Error> {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        state.send(to, Message::write(kind, body)).map_err(|error| self.fail(&mut state, error))
+    }
+
+    /// Waits for the next part of a rank, which must be of this call.
+    fn take(&self, from: usize, call: Call) -> Result<Message, Error> {
+        self.wait(
+            call.operation,
+            |_| from,
+            |state| {
+                let message = state.calls[from].pop_front()?;
+                let is_same = message.kind == Kind::Call(call);
+                Some(if is_same { Ok(message) } else { Err(self.mismatch(call, message.describe())) })
+            },
+        )
+    }
+
+    /// Waits until `find` returns something, for which rank `needed` must call. If that is an error, the group has failed.
+    fn wait<T>(
+        &self,
+        operation: &'static str,
+        needed: impl Fn(&State) -> usize,
+        mut find: impl FnMut(&mut State) -> Option<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        let (mut watched, mut ended) = (Duration::ZERO, None);
+        loop {
+            let waited = start.elapsed();
+            let mut state = self.lock();
+            let received = if state.failure.is_none() { state.advance() } else { Ok(()) };
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            let found = received.map_or_else(|error| Some(Err(error)), |()| find(&mut state));
+            if let Some(found) = found {
+                return found.map_err(|error| self.fail(&mut state, error));
+            }
+            let needed = needed(&state);
+            if state.has_left[needed] {
+                return Err(self.fail(&mut state, Error::Lost { rank: needed, reason: ENDED.into() }));
+            } else if waited >= self.deadline {
+                return Err(self.fail(&mut state, Error::deadline(needed, operation, self.deadline)));
+            } else if waited >= watched + WATCH {
+                watched = waited;
+                // What it sent before may say why, so it is lost only at the second look.
+                match self.ended(&state) {
+                    Some(rank) if ended == Some(rank) => {
+                        return Err(self.fail(&mut state, Error::Lost { rank, reason: ENDED.into() }));
+                    }
+                    found => ended = found,
+                }
+            }
+            drop(state);
+            pause(waited);
+        }
+    }
+
+    /// A rank of this machine whose process has ended without a farewell.
+    fn ended(&self, state: &State) -> Option<usize> {
+        self.others().find(|rank| !state.has_left[*rank] && self.processes[*rank].is_some_and(peers::has_ended))
+    }
+
+    /// The first failure that a rank learns of is the one of all its calls. If the rank noticed it, it tells the others.
+    fn fail(&self, state: &mut State, error: Error) -> Error {
+        if let Some(first) = &state.failure {
+            return first.clone();
+        }
+        state.failure = Some(error.clone());
+        let (rank, reason) = match &error {
+            Error::Lost { rank, reason } => (*rank, reason.clone()),
+            other => (self.rank, other.to_string()),
+        };
+        self.tell(state, Kind::Failure { rank }, reason.as_bytes());
+        error
+    }
+
+    /// Sends a last message to all ranks, if it can.
+    fn tell(&self, state: &mut State, kind: Kind, body: &[u8]) {
+        let bytes = Message::write(kind, body);
+        for to in self.others().filter(|to| !self.processes[*to].is_some_and(peers::has_ended)) {
+            // A rank that cannot be told notices it by itself.
+            let _ = state.send(to, bytes.clone());
+        }
+        let start = Instant::now();
+        while start.elapsed() < FAREWELL && !state.sends.is_empty() && state.advance().is_ok() {
+            pause(start.elapsed());
+        }
+    }
+}
+
+impl State {
+    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), Error> {
+        if to == self.library.rank {
+            self.accept(to, bytes);
+        } else {
+            self.sends.push((to, self.library.send(to, bytes)?));
+        }
+        Ok(())
+    }
+
+    /// Receives what has come.
+    fn advance(&mut self) -> Result<(), Error> {
+        while let Some((from, transfer)) = self.library.next()? {
+            self.arriving[from].push_back(transfer);
+        }
+        let mut at = 0;
+        while at < self.sends.len() {
+            if self.library.is_done(&mut self.sends[at].1)? {
+                self.sends.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        for from in 0..self.arriving.len() {
+            while let Some(first) = self.arriving[from].front_mut()
+                && self.library.is_done(first)?
+            {
+                let bytes = self.arriving[from].pop_front().map(Transfer::into_bytes).unwrap_or_default();
+                self.accept(from, bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, from: usize, bytes: Vec<u8>) {
+        let Some(message) = Message::read(bytes) else {
+            let reason = "it sent no message of this program".into();
+            self.failure.get_or_insert(Error::Lost { rank: from, reason });
+            return;
+        };
+        match message.kind {
+            Kind::Call(_) => self.calls[from].push_back(message),
+            Kind::Sent => self.mail[from].push_back(message),
+            Kind::End => self.has_left[from] = true,
+            Kind::Failure { rank } => {
+                let reason = String::from_utf8_lossy(message.body()).into_owned();
+                self.failure.get_or_insert(Error::Lost { rank, reason });
+            }
+        }
+    }
+}
+
+/// Leaves the core to others, the longer the wait the longer.
+fn pause(waited: Duration) {
+    if waited < SPIN {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep((waited / 32).clamp(NAPS.0, NAPS.1));
+    }
+}
+
+impl Collective for Mpi {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {
+        let call = Call { operation: ALL_REDUCE, number: values.len() };
+        let is_sliced = self.size > 2 && values.len() > SLICED;
+        let slice = |rank: usize| -> Range<usize> {
+            if is_sliced {
+                values.len() * rank / self.size..values.len() * (rank + 1) / self.size
+            } else {
+                0..values.len()
+            }
+        };
+        let slices: Vec<Range<usize>> = (0..self.size).map(slice).collect();
+        let parts = self.exchange(call, |to| bytemuck::cast_slice(&values[slices[to].clone()]))?;
+        let own = slices[self.rank].clone();
+        sum_in_order(&mut values[own.clone()], self.rank, parts.iter().map(body));
+        if is_sliced {
+            let sums = self.exchange(call, |_| bytemuck::cast_slice(&values[own.clone()]))?;
+            for rank in self.others() {
+                values[slices[rank].clone()]
+                    .iter_mut()
+                    .zip(floats_of(body(&sums[rank])))
+                    .for_each(|(to, sum)| *to = sum);
+            }
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, part: &[f32], all: &mut [f32]) -> Result<(), Error> {
+        let call = Call { operation: ALL_GATHER, number: part.len() };
+        if all.len() != self.size * part.len() {
+            let found = Call { operation: ALL_GATHER, number: all.len() };
+            let error = self.mismatch(found, format_args!("{} × {}", self.size, part.len()));
+            return Err(self.fail(&mut self.lock(), error));
+        }
+        let parts = self.exchange(call, |_| bytemuck::cast_slice(part))?;
+        for (rank, to) in all.chunks_exact_mut(part.len().max(1)).enumerate() {
+            if rank == self.rank {
+                to.copy_from_slice(part);
+            } else {
+                to.iter_mut().zip(floats_of(body(&parts[rank]))).for_each(|(to, value)| *to = value);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.check(root)?;
+        let call = Call { operation: BROADCAST, number: root };
+        if root == self.rank {
+            self.others().try_for_each(|to| self.post(to, Kind::Call(call), bytes))?;
+            return self.flush(BROADCAST);
+        }
+        *bytes = self.take(root, call)?.body().to_vec();
+        Ok(())
+    }
+
+    fn send(&self, to: usize, values: &[f32]) -> Result<(), Error> {
+        self.check(to)?;
+        self.post(to, Kind::Sent, bytemuck::cast_slice(values))?;
+        self.flush(SEND)
+    }
+
+    fn receive(&self, from: usize, values: &mut [f32]) -> Result<(), Error> {
+        self.check(from)?;
+        let sent = self.wait(
+            RECEIVE,
+            |_| from,
+            |state| {
+                let message = state.mail[from].pop_front()?;
+                let is_same = message.body().len() == size_of_val(values);
+                let call = Call { operation: RECEIVE, number: values.len() };
+                Some(if is_same { Ok(message) } else { Err(self.mismatch(call, message.describe())) })
+            },
+        )?;
+        values.iter_mut().zip(floats_of(sent.body())).for_each(|(to, value)| *to = value);
+        Ok(())
+    }
+
+    fn abort(&self, reason: &str) {
+        self.fail(&mut self.lock(), Error::Lost { rank: self.rank, reason: reason.into() });
+    }
+}
+
+fn body(message: &Option<Message>) -> &[u8] {
+    message.as_ref().map_or(&[], Message::body)
+}
+
+impl Drop for Mpi {
+    /// Without [`Library::finish`], `mpirun` ends the other ranks when this process ends: so after a failure.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort("it panicked");
+        }
+        let state = &mut *self.lock();
+        if state.failure.is_none() {
+            self.tell(state, Kind::End, &[]);
+            // Nobody could handle it: the process is about to end.
+            let _ = state.library.finish();
+        }
+    }
+}
