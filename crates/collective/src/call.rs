@@ -27,19 +27,22 @@ pub(crate) fn floats_of(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }
 
+/// Values that are summed at once, in a buffer that stays in the first cache.
+const BLOCK: usize = 1024;
+
 /// Replaces the values of rank `own` by the sums over all ranks' parts, in the order of ranks. `parts[own]` is not read.
-pub(crate) fn sum_in_order<'a>(values: &mut [f32], own: usize, parts: impl ExactSizeIterator<Item = &'a [u8]>) {
-    if parts.len() < 2 {
-        return;
-    }
-    let mut sums = vec![0.0; values.len()];
-    for (rank, part) in parts.enumerate() {
-        let add = |(sum, value): (&mut f32, f32)| *sum = if rank == 0 { value } else { *sum + value };
-        if rank == own {
-            sums.iter_mut().zip(values.iter().copied()).for_each(add);
-        } else {
-            sums.iter_mut().zip(floats_of(part)).for_each(add);
+pub(crate) fn sum_in_order(values: &mut [f32], own: usize, parts: &[&[u8]]) {
+    for (number, block) in values.chunks_mut(BLOCK).enumerate() {
+        let mut sums = [0.0; BLOCK];
+        let sums = &mut sums[..block.len()];
+        let start = number * BLOCK * size_of::<f32>();
+        for (rank, part) in parts.iter().enumerate() {
+            let part = if rank == own { bytemuck::cast_slice(block) } else { &part[start..][..size_of_val(block)] };
+            match rank {
+                0 => sums.iter_mut().zip(floats_of(part)).for_each(|(sum, value)| *sum = value),
+                _ => sums.iter_mut().zip(floats_of(part)).for_each(|(sum, value)| *sum += value),
+            }
         }
+        block.copy_from_slice(sums);
     }
-    values.copy_from_slice(&sums);
 }

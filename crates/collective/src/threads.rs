@@ -158,7 +158,7 @@ impl Collective for Threads {
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {
         let call = Call { operation: ALL_REDUCE, number: values.len() };
         let parts = self.exchange(call, bytemuck::cast_slice(values))?;
-        sum_in_order(values, self.rank, parts.iter().map(|part| &**part));
+        sum_in_order(values, self.rank, &parts.iter().map(|part| &**part).collect::<Vec<_>>());
         Ok(())
     }
 

@@ -156,8 +156,8 @@ impl Library {
         Ok(transfer)
     }
 
-    /// Starts to receive the next message, if one has come, and returns its sender.
-    pub(super) fn next(&self) -> Result<Option<(usize, Transfer)>, Error> {
+    /// Starts to receive the next message, if one has come, into a spare buffer, and returns its sender.
+    pub(super) fn next(&self, spare: &mut Vec<Vec<u8>>) -> Result<Option<(usize, Transfer)>, Error> {
         let (mut has_come, mut message, mut status, mut bytes) = (0, ptr::null_mut(), Status::default(), 0);
         // SAFETY: the four places live through the calls; the message is received once, below.
         unsafe {
@@ -167,7 +167,8 @@ impl Library {
             }
             self.check((self.get_count)(&status, self.byte, &mut bytes))?;
         }
-        let buffer = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        let mut buffer = spare.pop().unwrap_or_default();
+        buffer.resize(usize::try_from(bytes).unwrap_or(0), 0);
         let mut transfer = Transfer { buffer, request: ptr::null_mut(), is_done: false };
         let (at, request) = (transfer.buffer.as_mut_ptr().cast(), &mut transfer.request);
         // SAFETY: the buffer has the bytes of the message, and lives until the request is done (`Transfer`).

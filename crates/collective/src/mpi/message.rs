@@ -32,6 +32,10 @@ impl Message {
         &self.bytes[HEADER..]
     }
 
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// A message that was received; `None` if another program sent it.
     pub(super) fn read(bytes: Vec<u8>) -> Option<Self> {
         let number = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
@@ -48,8 +52,8 @@ impl Message {
         Some(Self { kind, bytes })
     }
 
-    /// The bytes to send.
-    pub(super) fn write(kind: Kind, body: &[u8]) -> Vec<u8> {
+    /// The bytes to send, in a buffer whose content is replaced.
+    pub(super) fn write(mut bytes: Vec<u8>, kind: Kind, body: &[u8]) -> Vec<u8> {
         let (kind, number) = match kind {
             Kind::Call(call) => {
                 let operation = OPERATIONS.iter().position(|name| *name == call.operation);
@@ -59,7 +63,8 @@ impl Message {
             Kind::Failure { rank } => (FAILURE, rank),
             Kind::End => (END, 0),
         };
-        let mut bytes = Vec::with_capacity(HEADER + body.len());
+        bytes.clear();
+        bytes.reserve_exact(HEADER + body.len());
         bytes.extend(kind.to_le_bytes());
         bytes.extend((number as u64).to_le_bytes());
         bytes.extend(body);

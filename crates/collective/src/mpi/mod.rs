@@ -34,6 +34,8 @@ const SPIN: Duration = Duration::from_millis(5);
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 /// How often a waiting rank looks whether the others' processes live.
 const WATCH: Duration = Duration::from_millis(50);
+/// Buffers that are kept for each rank.
+const SPARE: usize = 4;
 /// How long a rank that fails tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -58,6 +60,8 @@ struct State {
     arriving: Vec<VecDeque<Transfer>>,
     calls: Vec<VecDeque<Message>>,
     mail: Vec<VecDeque<Message>>,
+    /// Buffers of earlier messages.
+    spare: Vec<Vec<u8>>,
     has_left: Vec<bool>,
     failure: Option<Error>,
 }
@@ -78,6 +82,7 @@ impl Mpi {
             arriving: (0..size).map(|_| VecDeque::new()).collect(),
             calls: queues(),
             mail: queues(),
+            spare: Vec::new(),
             has_left: vec![false; size],
             failure: None,
         };
@@ -115,6 +120,12 @@ impl Mpi {
         Ok(parts)
     }
 
+    /// Keeps the buffers of messages for later ones: memory that is new to a process costs as much as copying it.
+    fn recycle(&self, messages: impl IntoIterator<Item = Option<Message>>) {
+        let mut state = self.lock();
+        messages.into_iter().flatten().for_each(|message| state.spare.push(message.into_bytes()));
+    }
+
     /// Waits until what was sent is no longer needed here: a long message goes on only while both ranks are in a call.
     fn flush(&self, operation: &'static str) -> Result<(), Error> {
         let to = |state: &State| state.sends.first().map_or(self.rank, |(to, _)| *to);
@@ -127,7 +138,7 @@ impl Mpi {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        state.send(to, Message::write(kind, body)).map_err(|error| self.fail(&mut state, error))
+        state.send(to, kind, body).map_err(|error| self.fail(&mut state, error))
     }
 
     /// Waits for the next part of a rank, which must be of this call.
@@ -204,10 +215,9 @@ impl Mpi {
 
     /// Sends a last message to all ranks, if it can.
     fn tell(&self, state: &mut State, kind: Kind, body: &[u8]) {
-        let bytes = Message::write(kind, body);
         for to in self.others().filter(|to| !self.processes[*to].is_some_and(peers::has_ended)) {
             // A rank that cannot be told notices it by itself.
-            let _ = state.send(to, bytes.clone());
+            let _ = state.send(to, kind, body);
         }
         let start = Instant::now();
         while start.elapsed() < FAREWELL && !state.sends.is_empty() && state.advance().is_ok() {
@@ -217,7 +227,8 @@ impl Mpi {
 }
 
 impl State {
-    fn send(&mut self, to: usize, bytes: Vec<u8>) -> Result<(), Error> {
+    fn send(&mut self, to: usize, kind: Kind, body: &[u8]) -> Result<(), Error> {
+        let bytes = Message::write(self.spare.pop().unwrap_or_default(), kind, body);
         if to == self.library.rank {
             self.accept(to, bytes);
         } else {
@@ -228,13 +239,14 @@ impl State {
 
     /// Receives what has come.
     fn advance(&mut self) -> Result<(), Error> {
-        while let Some((from, transfer)) = self.library.next()? {
+        while let Some((from, transfer)) = self.library.next(&mut self.spare)? {
             self.arriving[from].push_back(transfer);
         }
+        self.spare.truncate(SPARE * self.arriving.len());
         let mut at = 0;
         while at < self.sends.len() {
             if self.library.is_done(&mut self.sends[at].1)? {
-                self.sends.swap_remove(at);
+                self.spare.push(self.sends.swap_remove(at).1.into_bytes());
             } else {
                 at += 1;
             }
@@ -299,7 +311,8 @@ impl Collective for Mpi {
         let slices: Vec<Range<usize>> = (0..self.size).map(slice).collect();
         let parts = self.exchange(call, |to| bytemuck::cast_slice(&values[slices[to].clone()]))?;
         let own = slices[self.rank].clone();
-        sum_in_order(&mut values[own.clone()], self.rank, parts.iter().map(body));
+        sum_in_order(&mut values[own.clone()], self.rank, &parts.iter().map(body).collect::<Vec<_>>());
+        self.recycle(parts);
         if is_sliced {
             let sums = self.exchange(call, |_| bytemuck::cast_slice(&values[own.clone()]))?;
             for rank in self.others() {
@@ -308,6 +321,7 @@ impl Collective for Mpi {
                     .zip(floats_of(body(&sums[rank])))
                     .for_each(|(to, sum)| *to = sum);
             }
+            self.recycle(sums);
         }
         Ok(())
     }
@@ -327,6 +341,7 @@ impl Collective for Mpi {
                 to.iter_mut().zip(floats_of(body(&parts[rank]))).for_each(|(to, value)| *to = value);
             }
         }
+        self.recycle(parts);
         Ok(())
     }
 
@@ -337,7 +352,10 @@ impl Collective for Mpi {
             self.others().try_for_each(|to| self.post(to, Kind::Call(call), bytes))?;
             return self.flush(BROADCAST);
         }
-        *bytes = self.take(root, call)?.body().to_vec();
+        let message = self.take(root, call)?;
+        bytes.clear();
+        bytes.extend(message.body());
+        self.recycle([Some(message)]);
         Ok(())
     }
 
@@ -360,6 +378,7 @@ impl Collective for Mpi {
             },
         )?;
         values.iter_mut().zip(floats_of(sent.body())).for_each(|(to, value)| *to = value);
+        self.recycle([Some(sent)]);
         Ok(())
     }
 
