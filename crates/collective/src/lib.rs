@@ -1,5 +1,6 @@
 //! Ranks that run one forward pass together, and what they exchange. [`Collective`] is the interface; [`threads()`] are ranks of one
-//! process, [`Mpi`] is a rank that `mpirun` started.
+//! process, [`Mpi`] is a rank that `mpirun` started; [`Nccl`] is
+//! a CUDA device, whose calls are work of its streams.
 //!
 //! # Sums have one order
 //!
@@ -17,9 +18,11 @@ mod call;
 mod collective;
 mod error;
 mod mpi;
+mod nccl;
 mod threads;
 
 pub use collective::Collective;
 pub use error::Error;
 pub use mpi::Mpi;
+pub use nccl::{Nccl, NcclGroup, NcclLibrary};
 pub use threads::{Threads, threads};
