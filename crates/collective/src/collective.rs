@@ -28,6 +28,13 @@ pub trait Collective: Send + Sync + Debug {
     /// As [`all_reduce`](Self::all_reduce), and if there is no rank `root`.
     fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error>;
 
+    /// As [`broadcast`](Self::broadcast), but without a deadline as long as all ranks live: for a root that has nothing to do for
+    /// hours, and ranks that wait for it.
+    ///
+    /// # Errors
+    /// A rank that is lost or calls something else, and if there is no rank `root`.
+    fn await_broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error>;
+
     /// Sends `values` to a rank that receives as many. It may return before they are received.
     ///
     /// # Errors

@@ -6,6 +6,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Condition variables of some systems refuse longer waits.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// The ranks of a group, one for each thread. A wait ends with an error after `deadline`.
 pub fn threads(size: usize, deadline: Duration) -> Vec<Threads> {
     let group = Arc::new(Group {
@@ -75,10 +78,11 @@ impl Group {
     fn wait<T>(
         &self,
         operation: &'static str,
+        deadline: Option<Duration>,
         mut find: impl FnMut(&mut Board) -> Option<Result<T, Error>>,
         needs: impl Fn(&Board, usize) -> bool,
     ) -> Result<T, Error> {
-        let end = Instant::now() + self.deadline;
+        let start = Instant::now();
         let mut board = self.lock();
         loop {
             if let Some(failure) = &board.failure {
@@ -89,12 +93,12 @@ impl Group {
                 return found.map_err(|error| self.fail(&mut board, error));
             }
             let missing = || (0..self.size).filter(|rank| needs(&board, *rank));
-            let left = end.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_sub(start.elapsed()));
             let error = match (missing().find(|rank| board.has_left[*rank]), missing().next()) {
                 (Some(rank), _) => Error::Lost { rank, reason: "its thread ended".into() },
                 (None, Some(rank)) if left.is_zero() => Error::deadline(rank, operation, self.deadline),
                 _ => {
-                    board = self.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+                    board = self.changed.wait_timeout(board, left.min(LONG)).unwrap_or_else(PoisonError::into_inner).0;
                     continue;
                 }
             };
@@ -116,7 +120,7 @@ impl Threads {
     }
 
     /// The parts of all ranks for one call.
-    fn exchange(&self, call: Call, part: &[u8]) -> Result<Vec<Arc<[u8]>>, Error> {
+    fn exchange(&self, call: Call, deadline: Option<Duration>, part: &[u8]) -> Result<Vec<Arc<[u8]>>, Error> {
         let (group, rank) = (&*self.group, self.rank);
         let mut part = Some(Arc::from(part));
         let enter = |board: &mut Board| {
@@ -127,7 +131,7 @@ impl Threads {
                 None => Ok(parts[rank] = part.take().map(|part| (call, part))),
             })
         };
-        group.wait(call.operation, enter, |board, rank| !board.round.has_read[rank])?;
+        group.wait(call.operation, deadline, enter, |board, rank| !board.round.has_read[rank])?;
         let read = |board: &mut Board| {
             let round = &mut board.round;
             let parts =
@@ -138,7 +142,17 @@ impl Threads {
             }
             Some(Ok(parts))
         };
-        group.wait(call.operation, read, |board, rank| board.round.parts[rank].is_none())
+        group.wait(call.operation, deadline, read, |board, rank| board.round.parts[rank].is_none())
+    }
+
+    fn broadcast_within(&self, deadline: Option<Duration>, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.check(root)?;
+        let part: &[u8] = if root == self.rank { bytes } else { &[] };
+        let parts = self.exchange(Call { operation: BROADCAST, number: root }, deadline, part)?;
+        if root != self.rank {
+            *bytes = parts[root].to_vec();
+        }
+        Ok(())
     }
 
     fn mismatch(&self, found: impl ToString, expected: impl ToString) -> Error {
@@ -157,7 +171,7 @@ impl Collective for Threads {
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {
         let call = Call { operation: ALL_REDUCE, number: values.len() };
-        let parts = self.exchange(call, bytemuck::cast_slice(values))?;
+        let parts = self.exchange(call, Some(self.group.deadline), bytemuck::cast_slice(values))?;
         sum_in_order(values, self.rank, &parts.iter().map(|part| &**part).collect::<Vec<_>>());
         Ok(())
     }
@@ -168,7 +182,11 @@ impl Collective for Threads {
             let error = self.mismatch(found, format_args!("{} × {}", self.group.size, part.len()));
             return Err(self.group.fail(&mut self.group.lock(), error));
         }
-        let parts = self.exchange(Call { operation: ALL_GATHER, number: part.len() }, bytemuck::cast_slice(part))?;
+        let parts = self.exchange(
+            Call { operation: ALL_GATHER, number: part.len() },
+            Some(self.group.deadline),
+            bytemuck::cast_slice(part),
+        )?;
         for (to, value) in all.iter_mut().zip(parts.iter().flat_map(|part| floats_of(part))) {
             *to = value;
         }
@@ -176,13 +194,11 @@ impl Collective for Threads {
     }
 
     fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        self.check(root)?;
-        let part: &[u8] = if root == self.rank { bytes } else { &[] };
-        let parts = self.exchange(Call { operation: BROADCAST, number: root }, part)?;
-        if root != self.rank {
-            *bytes = parts[root].to_vec();
-        }
-        Ok(())
+        self.broadcast_within(Some(self.group.deadline), root, bytes)
+    }
+
+    fn await_broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.broadcast_within(None, root, bytes)
     }
 
     fn send(&self, to: usize, values: &[f32]) -> Result<(), Error> {
@@ -210,7 +226,7 @@ impl Collective for Threads {
                 Err(self.mismatch(found, Call { operation: SEND, number: sent.len() }))
             })
         };
-        self.group.wait(RECEIVE, take, |_, rank| rank == from)
+        self.group.wait(RECEIVE, Some(self.group.deadline), take, |_, rank| rank == from)
     }
 
     fn abort(&self, reason: &str) {

@@ -41,7 +41,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 const ENDED: &str = "its process ended";
 
-/// This process as a rank that `mpirun` started. When it is dropped, it ends MPI, for which it waits for the other ranks.
+/// This process as a rank that `mpirun` started. Dropping it is [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Mpi {
     rank: usize,
@@ -94,6 +94,35 @@ impl Mpi {
         Ok(this)
     }
 
+    /// Looks whether the group has failed: for a rank that makes no calls at the moment.
+    ///
+    /// # Errors
+    /// The error of all later calls.
+    pub fn look(&self) -> Result<(), Error> {
+        // A call that waits looks itself.
+        let Ok(mut state) = self.state.try_lock() else { return Ok(()) };
+        if state.failure.is_none() {
+            match (state.advance(), self.ended(&state)) {
+                (Err(error), _) => drop(self.fail(&mut state, error)),
+                (Ok(()), Some(rank)) => drop(self.fail(&mut state, Error::Lost { rank, reason: ENDED.into() })),
+                (Ok(()), None) => {}
+            }
+        }
+        state.failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Ends MPI, for which it waits for the other ranks; there are no calls after it. After a failure it does nothing: without an
+    /// end of MPI, `mpirun` ends all other ranks when this process ends.
+    pub fn finish(&self) {
+        let state = &mut *self.lock();
+        if state.failure.is_none() {
+            self.tell(state, Kind::End, &[]);
+            // Nobody could handle it: the process is about to end.
+            let _ = state.library.finish();
+            state.failure = Some(Error::Lost { rank: self.rank, reason: ENDED.into() });
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,9 +143,10 @@ impl Mpi {
     /// Sends each rank its part of a call, and returns the parts of the others.
     fn exchange<'a>(&self, call: Call, part: impl Fn(usize) -> &'a [u8]) -> Result<Vec<Option<Message>>, Error> {
         self.others().try_for_each(|to| self.post(to, Kind::Call(call), part(to)))?;
-        let take = |from| if from == self.rank { Ok(None) } else { self.take(from, call).map(Some) };
+        let take =
+            |from| if from == self.rank { Ok(None) } else { self.take(from, call, Some(self.deadline)).map(Some) };
         let parts = (0..self.size).map(take).collect::<Result<_, _>>()?;
-        self.flush(call.operation)?;
+        self.flush(call.operation, Some(self.deadline))?;
         Ok(parts)
     }
 
@@ -127,9 +157,9 @@ impl Mpi {
     }
 
     /// Waits until what was sent is no longer needed here: a long message goes on only while both ranks are in a call.
-    fn flush(&self, operation: &'static str) -> Result<(), Error> {
+    fn flush(&self, operation: &'static str, deadline: Option<Duration>) -> Result<(), Error> {
         let to = |state: &State| state.sends.first().map_or(self.rank, |(to, _)| *to);
-        self.wait(operation, to, |state| state.sends.is_empty().then_some(Ok(())))
+        self.wait(operation, deadline, to, |state| state.sends.is_empty().then_some(Ok(())))
     }
 
     /// Starts to send a message.
@@ -141,10 +171,25 @@ impl Mpi {
         state.send(to, kind, body).map_err(|error| self.fail(&mut state, error))
     }
 
+    fn broadcast_within(&self, deadline: Option<Duration>, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.check(root)?;
+        let call = Call { operation: BROADCAST, number: root };
+        if root == self.rank {
+            self.others().try_for_each(|to| self.post(to, Kind::Call(call), bytes))?;
+            return self.flush(BROADCAST, deadline);
+        }
+        let message = self.take(root, call, deadline)?;
+        bytes.clear();
+        bytes.extend(message.body());
+        self.recycle([Some(message)]);
+        Ok(())
+    }
+
     /// Waits for the next part of a rank, which must be of this call.
-    fn take(&self, from: usize, call: Call) -> Result<Message, Error> {
+    fn take(&self, from: usize, call: Call, deadline: Option<Duration>) -> Result<Message, Error> {
         self.wait(
             call.operation,
+            deadline,
             |_| from,
             |state| {
                 let message = state.calls[from].pop_front()?;
@@ -158,6 +203,7 @@ impl Mpi {
     fn wait<T>(
         &self,
         operation: &'static str,
+        deadline: Option<Duration>,
         needed: impl Fn(&State) -> usize,
         mut find: impl FnMut(&mut State) -> Option<Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -177,8 +223,8 @@ impl Mpi {
             let needed = needed(&state);
             if state.has_left[needed] {
                 return Err(self.fail(&mut state, Error::Lost { rank: needed, reason: ENDED.into() }));
-            } else if waited >= self.deadline {
-                return Err(self.fail(&mut state, Error::deadline(needed, operation, self.deadline)));
+            } else if let Some(deadline) = deadline.filter(|deadline| waited >= *deadline) {
+                return Err(self.fail(&mut state, Error::deadline(needed, operation, deadline)));
             } else if waited >= watched + WATCH {
                 watched = waited;
                 // What it sent before may say why, so it is lost only at the second look.
@@ -346,29 +392,24 @@ impl Collective for Mpi {
     }
 
     fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
-        self.check(root)?;
-        let call = Call { operation: BROADCAST, number: root };
-        if root == self.rank {
-            self.others().try_for_each(|to| self.post(to, Kind::Call(call), bytes))?;
-            return self.flush(BROADCAST);
-        }
-        let message = self.take(root, call)?;
-        bytes.clear();
-        bytes.extend(message.body());
-        self.recycle([Some(message)]);
-        Ok(())
+        self.broadcast_within(Some(self.deadline), root, bytes)
+    }
+
+    fn await_broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        self.broadcast_within(None, root, bytes)
     }
 
     fn send(&self, to: usize, values: &[f32]) -> Result<(), Error> {
         self.check(to)?;
         self.post(to, Kind::Sent, bytemuck::cast_slice(values))?;
-        self.flush(SEND)
+        self.flush(SEND, Some(self.deadline))
     }
 
     fn receive(&self, from: usize, values: &mut [f32]) -> Result<(), Error> {
         self.check(from)?;
         let sent = self.wait(
             RECEIVE,
+            Some(self.deadline),
             |_| from,
             |state| {
                 let message = state.mail[from].pop_front()?;
@@ -392,16 +433,10 @@ fn body(message: &Option<Message>) -> &[u8] {
 }
 
 impl Drop for Mpi {
-    /// Without [`Library::finish`], `mpirun` ends the other ranks when this process ends: so after a failure.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.abort("it panicked");
         }
-        let state = &mut *self.lock();
-        if state.failure.is_none() {
-            self.tell(state, Kind::End, &[]);
-            // Nobody could handle it: the process is about to end.
-            let _ = state.library.finish();
-        }
+        self.finish();
     }
 }
