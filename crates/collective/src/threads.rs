@@ -128,7 +128,10 @@ impl Threads {
             let is_free = parts[rank].is_none();
             is_free.then(|| match parts.iter().flatten().find(|(other, _)| *other != call) {
                 Some((other, _)) => Err(self.mismatch(call, other)),
-                None => Ok(parts[rank] = part.take().map(|part| (call, part))),
+                None => {
+                    parts[rank] = part.take().map(|part| (call, part));
+                    Ok(())
+                }
             })
         };
         group.wait(call.operation, deadline, enter, |board, rank| !board.round.has_read[rank])?;
@@ -220,7 +223,8 @@ impl Collective for Threads {
         let take = |board: &mut Board| {
             let sent = board.mail[slot].pop_front()?;
             Some(if sent.len() == values.len() {
-                Ok(values.copy_from_slice(&sent))
+                values.copy_from_slice(&sent);
+                Ok(())
             } else {
                 let found = Call { operation: RECEIVE, number: values.len() };
                 Err(self.mismatch(found, Call { operation: SEND, number: sent.len() }))
