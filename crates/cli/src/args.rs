@@ -17,6 +17,7 @@ use crate::bias::{BiasArgs, BiasOptions};
 use crate::draft::DraftArgs;
 use crate::failure::Failure;
 use crate::numbers::MaxTokens;
+use crate::ranks::RanksArg;
 use crate::settings::SettingArgs;
 use crate::verbosity::Verbosity;
 use crate::{console, numbers, settings};
@@ -40,6 +41,10 @@ pub(crate) struct DeviceArgs {
     /// time) [default: experts for a model that has some, else tensor].
     #[arg(long, value_name = "HOW", help_heading = "Device")]
     pub(crate) split: Option<Split>,
+    /// Share a model between processes that a launcher has started, each with its --device: mpi for mpirun of Open MPI, on one
+    /// machine or several. The first process runs the command, the others need the same options and model file.
+    #[arg(long, value_name = "LAUNCHER", help_heading = "Device")]
+    pub(crate) ranks: Option<RanksArg>,
     /// Format of keys and values in the KV cache. q8_0 needs 53% of the memory of f16.
     #[arg(long, value_name = "FORMAT", default_value = "f16", help_heading = "Device")]
     pub(crate) kv: KvArg,
@@ -170,6 +175,7 @@ impl DeviceArgs {
             threads,
             device: "auto".to_owned(),
             split: None,
+            ranks: None,
             kv,
             precision,
             cpu_level,
@@ -204,9 +210,14 @@ impl DeviceArgs {
         }
     }
 
+    /// Whether several devices or processes share the model.
+    pub(crate) fn is_split(&self) -> bool {
+        self.device.contains(',') || self.ranks.is_some()
+    }
+
     /// These arguments for a draft model, whose experts are on the device.
     pub(crate) fn for_draft_model(&self) -> Self {
-        Self { experts_on: ExpertPlacement::Device, ..self.clone() }
+        Self { experts_on: ExpertPlacement::Device, ranks: None, ..self.clone() }
     }
 
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.

@@ -111,7 +111,12 @@ pub(crate) struct Drafts<'a> {
 impl Drafts<'_> {
     /// The device with the option to load prediction heads, if they may be used, and with the file that can have them.
     pub(crate) fn on(&self, device: &DeviceArgs) -> DeviceArgs {
-        let prediction_heads = matches!(self.wanted, Wanted::Mtp | Wanted::MtpIfAny | Wanted::MtpElseLookup);
+        let prediction_heads = match self.wanted {
+            Wanted::Mtp => true,
+            // A model that is split has none.
+            Wanted::MtpIfAny | Wanted::MtpElseLookup => !device.is_split(),
+            Wanted::Off | Wanted::Lookup | Wanted::Model(_) => false,
+        };
         let draft_model = match self.wanted {
             Wanted::Model(path) => Some(path.to_owned()),
             _ => None,

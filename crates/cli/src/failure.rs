@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Usage(String),
     /// The same, for too little memory: with fewer other models in it, the command may succeed.
     Memory(String),
+    /// The command ended on rank 0, whose calls this process has repeated. The exit code is 0.
+    Followed,
     /// A signal stopped the command; its partial file is removed.
     Interrupted { signal: i32, message: String },
 }
@@ -58,10 +60,16 @@ impl Failure {
         }
     }
 
+    /// Whether the exit code is not 0.
+    pub(crate) fn is_error(&self) -> bool {
+        !matches!(self, Failure::ClosedPipe | Failure::Followed)
+    }
+
     /// The sentence.
     pub(crate) fn message(&self) -> String {
         match self {
             Failure::ClosedPipe => "the output is closed".to_owned(),
+            Failure::Followed => "rank 0 has ended".to_owned(),
             Failure::Message(message)
             | Failure::Usage(message)
             | Failure::Memory(message)
@@ -112,7 +120,7 @@ fn is_memory(error: &(dyn std::error::Error + 'static)) -> bool {
 /// the process ends by that signal.
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> u8 {
     match outcome {
-        Ok(()) | Err(Failure::ClosedPipe) => 0,
+        Ok(()) | Err(Failure::ClosedPipe | Failure::Followed) => 0,
         Err(Failure::Message(message) | Failure::Memory(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
             1

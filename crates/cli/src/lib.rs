@@ -42,6 +42,7 @@ mod output;
 mod perplexity;
 mod prompt;
 mod quantize;
+mod ranks;
 mod recommended;
 mod replay;
 mod run;
@@ -125,7 +126,11 @@ gristmill --help lists all commands.";
 /// signals end the process.
 pub fn main(arguments: Vec<OsString>) -> u8 {
     let code = match parse(arguments) {
-        Ok(command) => failure::exit_code(execute(command)),
+        Ok(command) => {
+            let outcome = execute(command);
+            ranks::end(outcome.as_ref().is_err_and(Failure::is_error));
+            failure::exit_code(outcome)
+        }
         Err(Unparsed::Failure(failure)) => failure::exit_code(Err(failure)),
         // --help or --version, on stdout.
         Err(Unparsed::Clap(text)) => failure::exit_code(text.print().map_err(Failure::output)),

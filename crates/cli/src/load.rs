@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gristmill_collective::Collective;
 use gristmill_cpu::Level;
 use gristmill_engine::DraftSource;
 use gristmill_engine::model::{RankPlan, is_heads_file, with_heads_of};
-use gristmill_engine::{DEFAULT_CONTEXT, Engine, Limits, Model, ModelInfo, Placed, PlacementNote, Plan, open_device};
+use gristmill_engine::{
+    DEFAULT_CONTEXT, Engine, Limits, LoadOptions, Model, ModelInfo, Placed, PlacementNote, Plan, open_device,
+};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
@@ -24,7 +27,7 @@ use crate::failure::Failure;
 use crate::mmproj::{Choice, MmprojArg, Projector, left_out};
 use crate::source::Source;
 use crate::verbosity::Verbosity;
-use crate::{console, kind};
+use crate::{console, kind, ranks};
 
 /// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(
@@ -69,6 +72,8 @@ fn place(
         }
         return Ok((Placed::on(backend, info, options, limits), projector));
     }
+    let group = device.ranks.map(ranks::join).transpose()?.map(|group| group as Arc<dyn Collective>);
+    let options = LoadOptions { group, ..options };
     let opened = open_device(&options)?;
     let mut info = kind::info_for(file, &options)?;
     let projector = of_model(projector, &mut info, log)?;
@@ -290,6 +295,7 @@ fn load(
     let [all, rate] = [bytes, (bytes as f64 / seconds) as u64].map(console::bytes);
     log.detail(format_args!("weights: {all} loaded in {seconds:.2} s, {rate}/s"));
     make_ready(&model, &limits, log)?;
+    ranks::follow(&model)?;
     for notice in model.notices().into_iter().chain(plan.notice()) {
         log.info(format_args!("warning: {notice}"));
     }

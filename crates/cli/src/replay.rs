@@ -173,6 +173,7 @@ impl ReplayArgs {
             gpu_memory: None,
             cpu_memory: None,
             kernels: KernelsArg::default(),
+            ranks: None,
             prediction_heads: false,
             draft_model: None,
             shared: None,

@@ -30,7 +30,7 @@ use crate::settings::SettingArgs;
 use crate::source::QuantizeArg;
 use crate::template::TemplateArg;
 use crate::verbosity::Verbosity;
-use crate::{console, log, numbers};
+use crate::{console, log, numbers, ranks};
 pub(crate) use capacity::CapacityArgs;
 pub(crate) use images::ImageArgs;
 use keys::KeyArgs;
@@ -148,6 +148,9 @@ enum MetricsNames {
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     log::install(args.access_log.log_format, args.log);
     args.settings.check()?;
+    if ranks::is_other(args.device.ranks)? {
+        return args.models.offered(&args.loads()?).map(drop);
+    }
     let keys = args.keys.read()?;
     let (access_log, log_file) = args.access_log.open(args.log)?;
     let unprotected = keys.is_empty() && !args.allow_unauthenticated;
@@ -161,21 +164,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         let _within = runtime.enter();
         sockets.answer_while_loading()
     };
-    let chat_template = args.template.read()?;
+    let loads = args.loads()?;
     let kv_events = runtime.block_on(args.kv_events.bind())?;
-    let loads = Loads {
-        quantize: args.quantize,
-        mmproj: args.mmproj.clone(),
-        drafts: args.draft.clone(),
-        device: args.device.clone(),
-        capacity: args.capacity,
-        image_limits: args.images.limits(),
-        context: args.context.ctx,
-        chat_template,
-        settings: args.settings.clone(),
-        log: args.log,
-        held: Arc::default(),
-    };
     let Some(models) = loaded(args.models.clone(), loads, &interrupt)? else {
         // No request runs that must finish. Dropping the sockets removes their files.
         return Ok(());
@@ -201,7 +191,26 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     drop(loading);
     let server = Server::new(sockets, models, options);
     let reloaded = Reloaded { hangup, certificate, log_file };
-    runtime.block_on(serve(args, server, interrupt, reloaded))
+    runtime.block_on(serve(args, server, interrupt, reloaded))?;
+    ranks::look()
+}
+
+impl ServeArgs {
+    fn loads(&self) -> Result<Loads, Failure> {
+        Ok(Loads {
+            quantize: self.quantize,
+            mmproj: self.mmproj.clone(),
+            drafts: self.draft.clone(),
+            device: self.device.clone(),
+            capacity: self.capacity,
+            image_limits: self.images.limits(),
+            context: self.context.ctx,
+            chat_template: self.template.read()?,
+            settings: self.settings.clone(),
+            log: self.log,
+            held: Arc::default(),
+        })
+    }
 }
 
 /// What SIGHUP reads or opens again, besides the keys.
@@ -267,9 +276,12 @@ fn readers() -> usize {
     thread::available_parallelism().map_or(2, usize::from).max(2)
 }
 
-/// Ready after a signal. The next one ends the process.
+/// Ready after a signal, of which the next one ends the process, or when a rank of the model is lost.
 async fn ended(interrupt: Interrupt, log: Verbosity) {
     while interrupt.signal().is_none() {
+        if ranks::look().is_err() {
+            return;
+        }
         tokio::time::sleep(SOON).await;
     }
     log.info(format_args!("running replies end, then the server; a second signal ends it now"));

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gristmill_vision::{ImageSpan, Prepared};
+use serde::{Deserialize, Serialize};
 
 use crate::state::SequenceId;
 
@@ -53,13 +54,15 @@ pub(crate) struct SequenceImages {
 }
 
 /// Tokens of one or more sequences, flat. Reuse it: [`Batch::clear`] keeps its memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
     /// See [`Batch::push_sampled`]: the place of each such token, and the row that it was sampled from.
     pub(crate) sampled: Vec<(usize, usize)>,
-    /// See [`Batch::push_with_images`].
+    /// See [`Batch::push_with_images`]. Not sent to other processes: a model that is split over devices has no tower.
+    #[serde(skip)]
     pub(crate) images: Vec<BatchImage>,
+    #[serde(skip)]
     pub(crate) sequence_images: Vec<SequenceImages>,
     /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,

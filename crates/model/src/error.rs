@@ -43,6 +43,9 @@ pub enum Error {
     /// The ranks of a model cannot go on together.
     #[error(transparent)]
     Ranks(#[from] gristmill_collective::Error),
+    /// Processes that are ranks of a model were started differently.
+    #[error("{0}")]
+    RanksDiffer(String),
     /// A rank has another state than rank 0.
     #[error("ranks: the state of sequences differs; this is a bug of gristmill, report it")]
     RankState,

@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use gristmill_collective::Collective;
 use gristmill_kernels::act::Precision;
 
 use crate::ranks::Split;
@@ -108,6 +110,8 @@ pub struct LoadOptions {
     pub experts: ExpertPlacement,
     /// How the model is split, if `device` names several devices; `None` for what suits the model.
     pub split: Option<Split>,
+    /// This process as one of several that run the model together, each on its device; `None` for a model of this process only.
+    pub group: Option<Arc<dyn Collective>>,
     /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
     pub gpu_memory: Option<u64>,
     /// Bytes of memory that a model on the CPU may use, or the experts in host memory of a model on a CUDA device; `None` for all
@@ -135,6 +139,7 @@ impl Default for LoadOptions {
             deterministic: false,
             experts: ExpertPlacement::Device,
             split: None,
+            group: None,
             gpu_memory: None,
             cpu_memory: None,
             prediction_heads: false,
@@ -160,6 +165,7 @@ impl LoadOptions {
             deterministic,
             experts,
             split,
+            group: None,
             gpu_memory,
             cpu_memory,
             prediction_heads,
@@ -172,7 +178,7 @@ impl LoadOptions {
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, deterministic, experts, split, .. } = self;
+        let Self { device, threads, level, precision, deterministic, experts, split, group, .. } = self;
         let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, kernels, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
@@ -182,6 +188,7 @@ impl fmt::Debug for LoadOptions {
             .field("deterministic", deterministic)
             .field("experts", experts)
             .field("split", split)
+            .field("group", group)
             .field("gpu_memory", gpu_memory)
             .field("cpu_memory", cpu_memory)
             .field("prediction_heads", prediction_heads)

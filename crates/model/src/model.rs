@@ -24,8 +24,8 @@ use crate::plan::{Plan, PlanParts};
 use crate::program::Program;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
-use crate::ranks::{RankPart, Split};
-use crate::runner::MOST_DRAFTS;
+use crate::ranks::{Message, RankGroup, RankPart, Split, follow};
+use crate::runner::{MOST_DRAFTS, Runner};
 use crate::sampling;
 use crate::spec::ModelSpec;
 use crate::tower::Tower;
@@ -56,6 +56,8 @@ pub struct Model {
     /// Held during a step of a model that is split. Two runners could otherwise hold the lock of one device each and wait for that of
     /// the other.
     step: Mutex<()>,
+    /// The other processes that run the model with this one.
+    pub(crate) group: Option<Arc<RankGroup>>,
 }
 
 impl fmt::Debug for Model {
@@ -115,7 +117,7 @@ impl Model {
         check_backend(&backend, &options)?;
         let mut info = ModelInfo::read_for(&file, &options)?;
         let others: Vec<_> = others.collect();
-        info.split(&file, RankPart::first(1 + others.len(), &info.spec, &options))?;
+        info.split(&file, RankPart::own(1 + others.len(), &info.spec, &options))?;
         Self::load_ranks(file, info, backend, others, options)
     }
 
@@ -127,13 +129,31 @@ impl Model {
         others: Vec<Arc<Backend>>,
         options: LoadOptions,
     ) -> Result<Self> {
-        if others.is_empty() {
+        if others.is_empty() && options.group.is_none() {
             return Self::load(file, info, backend, options);
         }
         if options.experts != ExpertPlacement::Device {
             let reason = "experts in host memory or in the file are not supported on several devices; leave the option out, \
                           or name one device";
             return Err(Error::ExpertPlacement { reason: reason.to_owned() });
+        }
+        if let Some(collective) = options.group.clone() {
+            if !others.is_empty() {
+                let reason =
+                    "several devices and several processes cannot share a model; name one device for each process";
+                return Err(Error::Split { reason: reason.to_owned() });
+            }
+            let facts = [
+                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("model file", file.fingerprint()),
+                ("--split", info.part.split.to_string()),
+                ("arithmetic of the device", backend.arithmetic().join(", ")),
+                ("precision", format!("{:?}", options.precision)),
+                ("prediction heads", options.prediction_heads.to_string()),
+            ];
+            let group = Some(Arc::new(RankGroup::join(collective.clone(), &facts)?));
+            let aborts = |error: &Error| collective.abort(&error.to_string());
+            return Ok(Self { group, ..Self::load(file, info, backend, options).inspect_err(aborts)? });
         }
         if let Some(other) = others.iter().find(|other| other.arithmetic() != backend.arithmetic()) {
             let reason = format!(
@@ -203,6 +223,7 @@ impl Model {
             other_ranks: Vec::new(),
             split: part.split,
             step: Mutex::default(),
+            group: None,
         })
     }
 
@@ -221,7 +242,7 @@ impl Model {
     /// # Errors
     /// The errors of [`Tower::load`].
     pub fn load_tower(&self, file: GgufFile) -> Result<Tower> {
-        if !self.other_ranks.is_empty() {
+        if self.is_split() {
             let reason = "a vision tower is not supported on several devices; name one device, or leave the tower out";
             return Err(Error::Split { reason: reason.to_owned() });
         }
@@ -307,7 +328,43 @@ impl Model {
     /// The device with its level and threads, as text.
     pub fn device_name(&self) -> String {
         let names = std::iter::once(&self.backend).chain(self.other_ranks.iter().map(|rank| &rank.backend));
-        names.map(|backend| backend.name()).collect::<Vec<_>>().join(" + ")
+        let names = names.map(|backend| backend.name()).collect::<Vec<_>>().join(" + ");
+        match &self.group {
+            Some(group) => format!("{names}, rank {} of {}", group.collective().rank(), group.collective().size()),
+            None => names,
+        }
+    }
+
+    /// Whether other devices have parts of the model.
+    fn is_split(&self) -> bool {
+        !self.other_ranks.is_empty() || self.group.is_some()
+    }
+
+    /// Repeats the calls of rank 0, as a process of [`LoadOptions::group`] that is another rank, until rank 0 drops the model.
+    ///
+    /// # Errors
+    /// A rank that is lost, or in another state; a device that fails. It ends the group.
+    pub fn follow(self: &Arc<Self>) -> Result<()> {
+        let Some(group) = &self.group else { return Ok(()) };
+        let repeat = || -> Result<()> {
+            loop {
+                match group.receive()? {
+                    Message::Start(start) => {
+                        let (limits, reuse) = start.limits();
+                        let runner = Runner::of_process(self.clone(), group, limits, reuse)?;
+                        let orders = std::iter::from_fn(|| match group.receive() {
+                            Ok(Message::Order(order)) => Some(order),
+                            // A rank that is lost is also the error of the next call.
+                            _ => None,
+                        });
+                        follow(orders, runner, &**group.collective());
+                    }
+                    Message::Quit => return Ok(()),
+                    Message::Order(_) | Message::End => return Err(Error::RankState),
+                }
+            }
+        };
+        repeat().inspect_err(|error| group.collective().abort(&error.to_string()))
     }
 
     /// The right to run a step on all ranks.
@@ -323,7 +380,7 @@ impl Model {
     /// What logits depend on to the bit, as [`Backend::arithmetic`]; with the split over devices, because sums are added in their
     /// order.
     pub fn arithmetic(&self) -> Vec<String> {
-        let ranks = 1 + self.other_ranks.len();
+        let ranks = self.group.as_ref().map_or(1 + self.other_ranks.len(), |group| group.collective().size());
         let split = (ranks > 1).then(|| format!("{ranks} devices by {}", self.split));
         self.backend.arithmetic().into_iter().chain(split).collect()
     }

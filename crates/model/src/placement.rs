@@ -256,11 +256,11 @@ pub fn place(
     options: LoadOptions,
     mut limits: Limits,
 ) -> Result<Placed> {
-    info.split(file, RankPart::first(1 + opened.others.len(), &info.spec, &options))?;
+    info.split(file, RankPart::own(1 + opened.others.len(), &info.spec, &options))?;
     if limits.batch_tokens == 0 {
         limits.batch_tokens = limits.usual_batch(&info, options.precision, &opened.backend)?.max(limits.sequences);
     }
-    let (experts, context) = match opened.others.is_empty() {
+    let (experts, context) = match opened.others.is_empty() && options.group.is_none() {
         true => place_experts(file, &info, &options, &limits, &opened.backend)?,
         false => (options.experts, limits.context),
     };

@@ -30,7 +30,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::{ImageEnds, Scratch};
-use crate::ranks::{Call, DEADLINE, Team};
+use crate::ranks::{Call, DEADLINE, RankGroup, Team};
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use crate::tower::Encoder;
 use draft::Drafts;
@@ -119,6 +119,9 @@ impl Runner {
 
     /// A runner whose sequences may start with what others have computed, or never do.
     pub fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
+        if let Some(group) = model.group.clone() {
+            return Self::of_first_process(model, group, limits, reuse);
+        }
         if model.other_ranks.is_empty() {
             return Self::of_rank(model, limits, reuse);
         }
@@ -127,14 +130,41 @@ impl Runner {
             threads(runners.len(), DEADLINE).into_iter().map(|rank| Arc::new(rank) as Arc<dyn Collective>);
         let collectives: Vec<_> = collectives.collect();
         for (runner, collective) in runners.iter_mut().zip(&collectives) {
-            runner.scratch.ranks = Some(collective.clone());
-            // Sums of ranks are in host memory, which a graph does not have.
-            runner.graphs = Graphs::unavailable();
+            runner.join(collective);
         }
         let others = runners.split_off(1);
         let mut runner = runners.remove(0);
         runner.team = Some(Team::start(collectives, others)?);
         Ok(runner)
+    }
+
+    /// The runner of rank 0 of several processes.
+    fn of_first_process(model: Arc<Model>, group: Arc<RankGroup>, limits: Limits, reuse: Reuse) -> Result<Self> {
+        group.start(limits, reuse)?;
+        // From here on the team ends the runners of the other ranks.
+        let team = Team::of_processes(group.clone());
+        let mut runner = Self::of_process(model, &group, limits, reuse)
+            .inspect_err(|error| group.collective().abort(&error.to_string()))?;
+        runner.team = Some(team);
+        Ok(runner)
+    }
+
+    /// The runner of this process, with the longest context that all ranks have room for.
+    pub(crate) fn of_process(model: Arc<Model>, group: &RankGroup, limits: Limits, reuse: Reuse) -> Result<Self> {
+        let plan = Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)?;
+        // Only rank 0 computes logits.
+        let output_rows = if group.collective().rank() == 0 { limits.output_rows } else { Some(1) };
+        let limits = Limits { context: Some(group.least(plan.context)?), output_rows, ..limits };
+        let mut runner = Self::of_rank(model, limits, reuse)?;
+        runner.join(group.collective());
+        Ok(runner)
+    }
+
+    /// Sums over ranks from now on.
+    fn join(&mut self, collective: &Arc<dyn Collective>) {
+        self.scratch.ranks = Some(collective.clone());
+        // Sums of ranks are in host memory, which a graph does not have.
+        self.graphs = Graphs::unavailable();
     }
 
     /// The runners of all ranks, with the longest context that all have room for.

@@ -96,7 +96,7 @@ impl StateKind {
 }
 
 /// An open sequence of a [`State`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SequenceId {
     slot: u32,
     /// Tells this sequence from earlier ones in the same slot.

@@ -114,6 +114,10 @@ impl ModelsArg {
 
     /// Refuses options that are about one model next to several, and names that no model has.
     fn check(&self, named: &[Named], loads: &Loads) -> Result<(), Failure> {
+        if loads.device.ranks.is_some() && (named.len() != 1 || self.idle.is_some()) {
+            let one = "one model that stays loaded is served on several processes; name one model, without --idle";
+            return Err(Failure::new(format!("--ranks: {one}")));
+        }
         if let [_, _, ..] = named {
             let one = [
                 ("--name", self.name.is_some()),

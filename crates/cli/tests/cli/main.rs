@@ -28,6 +28,8 @@ mod interrupt;
 mod library_errors;
 mod measure;
 mod positions;
+#[cfg(target_os = "linux")]
+mod ranks;
 #[cfg(unix)]
 mod replay;
 mod sampling;

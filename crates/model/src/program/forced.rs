@@ -23,7 +23,7 @@ const LEAST_WEIGHT: f32 = 1e-30;
 const SIGMOID_RANGE: f32 = 64.0;
 
 /// The experts of a token, in place of what the routers would choose.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct ForcedExperts {
     /// The experts: those of each layer with experts, one layer after another.
     pub ids: Vec<u32>,

@@ -1,5 +1,7 @@
 //! The calls of a runner that every rank makes.
 
+use serde::{Deserialize, Serialize};
+
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::program::forced::ForcedExperts;
@@ -7,7 +9,7 @@ use crate::runner::Runner;
 use crate::state::SequenceId;
 
 /// A call that changes the state of a runner, or in which ranks exchange sums.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
     Open,
     OpenWith { tenant: u64, tokens: Vec<u32> },

@@ -3,9 +3,10 @@
 //! # Ranks run the same pass
 //!
 //! Each device is a rank. It has a backend, its part of the weights, a program, a state and a runner of its own. Rank 0 belongs to
-//! the caller: it schedules and samples. The other ranks repeat its calls in the same order (`call`, `team`), so every rank has the
-//! same sequences, blocks and positions, and nothing of the state is exchanged. Only sums are: `program/split.rs` cuts matrices and
-//! inserts a node `AllReduce` where each rank has a part of a sum.
+//! the caller: it schedules and samples. The other ranks are threads, or processes (`group`). They repeat its calls in the same order
+//! (`call`, `team`), so every rank has the same sequences, blocks and positions, and nothing of the state is exchanged. Only sums
+//! are: `program/split.rs` cuts matrices and inserts a node `AllReduce` where each rank has a part of a sum. Their order, and what
+//! happens when a rank is missing, are decisions of `collective/src/lib.rs`.
 //!
 //! *Invariant: between two nodes, every value that is not a part of a sum has the same bits on all ranks; because a sum over ranks
 //! is added in the order of ranks and copied to all, and because ranks have the same arithmetic. So all routers choose the same
@@ -18,15 +19,18 @@ use gristmill_files::gguf::GgufFile;
 use crate::program::tensors::column_order;
 
 mod call;
+mod group;
 mod part;
 mod spec;
 mod team;
 
 pub(crate) use call::Call;
+pub(crate) use group::{Message, RankGroup};
 pub(crate) use part::RankPart;
 pub use part::Split;
 pub(crate) use spec::{check_layers, own_spec};
-pub(crate) use team::{DEADLINE, Team};
+pub use team::DEADLINE;
+pub(crate) use team::{Team, follow};
 
 /// Whether the columns of a matrix are in another order: then those of a rank are not adjacent.
 pub(crate) fn has_column_order(file: &GgufFile, matrix: &str) -> bool {

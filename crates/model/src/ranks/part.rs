@@ -54,10 +54,12 @@ impl RankPart {
     /// A device that has all of a model.
     pub(crate) const WHOLE: Self = Self { rank: 0, ranks: 1, split: Split::Experts };
 
-    /// Rank 0 of a model on so many devices. Without a split by the options, experts are split if the model has some.
-    pub(crate) fn first(ranks: usize, spec: &ModelSpec, options: &LoadOptions) -> Self {
+    /// Rank 0 of a model on so many devices, or the rank of this process. Without a split by the options, experts are split if the
+    /// model has some.
+    pub(crate) fn own(devices: usize, spec: &ModelSpec, options: &LoadOptions) -> Self {
+        let (rank, ranks) = options.group.as_ref().map_or((0, devices), |group| (group.rank(), group.size()));
         let of_model = || if spec.routers().is_empty() { Split::Tensor } else { Split::Experts };
-        Self { rank: 0, ranks, split: options.split.unwrap_or_else(of_model) }
+        Self { rank, ranks, split: options.split.unwrap_or_else(of_model) }
     }
 
     pub(crate) fn is_whole(self) -> bool {

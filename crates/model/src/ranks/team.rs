@@ -1,23 +1,24 @@
 //! The other ranks of a runner: threads that repeat its calls.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_collective::{Collective, Error as Lost};
+use serde::{Deserialize, Serialize};
 
-use super::Call;
+use super::{Call, Message, RankGroup};
 use crate::error::{Error, Result};
 use crate::runner::Runner;
 
 /// How long a rank waits for another in a sum. A step of the largest batch on a slow CPU takes some seconds; the first one of a GPU
 /// also compiles its kernels.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A call, and what became of the one before it.
-#[derive(Clone, Debug)]
-struct Order {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
     call: Call,
     /// Whether the last call succeeded on rank 0.
     has_succeeded: bool,
@@ -27,9 +28,14 @@ struct Order {
 #[derive(Debug)]
 pub(crate) struct Team {
     collective: Arc<dyn Collective>,
-    orders: Vec<Sender<Order>>,
-    threads: Vec<JoinHandle<()>>,
+    others: Others,
     has_succeeded: bool,
+}
+
+#[derive(Debug)]
+enum Others {
+    Threads { orders: Vec<Sender<Order>>, threads: Vec<JoinHandle<()>> },
+    Processes(Arc<RankGroup>),
 }
 
 impl Team {
@@ -41,11 +47,16 @@ impl Team {
             let (sender, receiver) = channel();
             let collective = collective.clone();
             let builder = thread::Builder::new().name(format!("rank {}", collective.rank()));
-            let thread = builder.spawn(move || follow(&receiver, runner, &*collective));
+            let thread = builder.spawn(move || follow(receiver, runner, &*collective));
             threads.push(thread.map_err(|error| Error::Split { reason: format!("no thread for a rank ({error})") })?);
             orders.push(sender);
         }
-        Ok(Self { collective: own.clone(), orders, threads, has_succeeded: true })
+        Ok(Self { collective: own.clone(), others: Others::Threads { orders, threads }, has_succeeded: true })
+    }
+
+    /// Rank 0 of a group of processes, which have their runners.
+    pub(crate) fn of_processes(group: Arc<RankGroup>) -> Self {
+        Self { collective: group.collective().clone(), others: Others::Processes(group), has_succeeded: true }
     }
 
     /// Sends a call to the other ranks, before rank 0 makes it.
@@ -54,7 +65,11 @@ impl Team {
     /// A rank that is lost.
     pub(crate) fn send(&mut self, call: Call) -> Result<()> {
         let has_succeeded = std::mem::replace(&mut self.has_succeeded, true);
-        for (at, orders) in self.orders.iter().enumerate() {
+        let orders = match &self.others {
+            Others::Threads { orders, .. } => orders,
+            Others::Processes(group) => return group.send(&Message::Order(Order { call, has_succeeded })),
+        };
+        for (at, orders) in orders.iter().enumerate() {
             if orders.send(Order { call: call.clone(), has_succeeded }).is_err() {
                 // The group has the error of the rank that failed first, if one reported it.
                 self.collective.abort(&format!("rank {} ended", at + 1));
@@ -76,18 +91,23 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        // The threads end when their orders do, or in a sum that rank 0 does not reach.
-        self.orders.clear();
-        self.collective.abort("rank 0 ended");
-        for thread in self.threads.drain(..) {
-            // A rank that has panicked was noticed by the others.
-            drop(thread.join());
+        match &mut self.others {
+            Others::Threads { orders, threads } => {
+                // The threads end when their orders do, or in a sum that rank 0 does not reach.
+                orders.clear();
+                self.collective.abort("rank 0 ended");
+                for thread in threads.drain(..) {
+                    // A rank that has panicked was noticed by the others.
+                    drop(thread.join());
+                }
+            }
+            Others::Processes(group) => group.end(),
         }
     }
 }
 
-/// Repeats calls until rank 0 is dropped or the ranks differ.
-fn follow(orders: &Receiver<Order>, mut runner: Runner, collective: &dyn Collective) {
+/// Repeats calls until there are no more, or the ranks differ, which ends the group.
+pub(crate) fn follow(orders: impl IntoIterator<Item = Order>, mut runner: Runner, collective: &dyn Collective) {
     let mut last = Ok(());
     for Order { call, has_succeeded } in orders {
         if last.is_ok() != has_succeeded {
