@@ -88,6 +88,7 @@ pub(super) const OTHERS: [Other; 23] = [
     other("docs/team.md", "gristmill serve --name stories", DYNAMO),
     other("docs/team.md", "deploy/dynamo.sh", DYNAMO),
     other("docs/team.md", "curl http://127.0.0.1:8080/v1/completions", DYNAMO),
+    other("docs/team.md", "mpirun", "takes two sockets or machines; `cli/tests/cli/ranks.rs` runs two ranks"),
     other("docs/team.md", "promtool", "takes Prometheus"),
 ];
 
