@@ -61,14 +61,32 @@ fn rank_of_another_test() {
             0 => rank.all_reduce(&mut [1.0; 4]),
             _ => rank.all_gather(&[1.0; 4], &mut [1.0; 8]),
         }),
+        // Rank 0 waits longer than the deadline, which here is an error of the call after it only.
+        "deadline" if rank.size() == 2 => {
+            let mut bytes = vec![rank.rank() as u8 + 7];
+            if rank.rank() == 0 {
+                std::thread::sleep(Duration::from_millis(1500));
+                assert_eq!(rank.look(), Ok(()));
+            }
+            rank.await_broadcast(0, &mut bytes).expect("rank 0 comes");
+            if rank.rank() == 1 {
+                rank.abort(&format!("{bytes:?}"));
+            }
+            let start = Instant::now();
+            while rank.look().is_ok() && start.elapsed() < MINUTE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            text(rank.look())
+        }
         // Rank 1 does not make the last call.
         _ => {
-            rank.all_reduce(&mut [1.0]).expect("all have started");
+            // It can have the error already, if this rank is late.
+            let first = rank.all_reduce(&mut [1.0]);
             start = Instant::now();
             if rank.rank() == 1 {
                 fail(&rank, &case);
             }
-            text(rank.all_reduce(&mut [1.0]))
+            text(first.and_then(|()| rank.all_reduce(&mut [1.0])))
         }
     };
     let file = std::path::Path::new(&folder).join(rank.rank().to_string());
@@ -152,6 +170,13 @@ fn a_rank_that_never_comes_is_named_by_all_others_within_the_deadline() {
         assert!(text.contains(late), "{rank}: {text}");
         assert!(seconds < 10.0, "{rank}: {seconds}");
     }
+}
+
+#[test]
+fn a_broadcast_that_is_awaited_has_no_deadline_and_a_look_finds_a_failure_between_calls() {
+    let Some(results) = run(2, "deadline", &[]) else { return };
+    let lost = Some("rank 1: lost ([7]); start all ranks again".to_owned());
+    assert_eq!(texts(results), [lost.clone(), lost]);
 }
 
 #[test]

@@ -92,6 +92,23 @@ fn a_rank_that_never_comes_is_named_by_all_others_within_the_deadline() {
 }
 
 #[test]
+fn a_broadcast_that_is_awaited_has_no_deadline_but_ends_with_the_group() {
+    let results = each(threads(2, Duration::from_millis(100)), |rank| {
+        let mut bytes = vec![rank.rank() as u8];
+        if rank.rank() == 0 {
+            std::thread::sleep(Duration::from_millis(400));
+        }
+        let first = rank.await_broadcast(0, &mut bytes).map(|()| bytes);
+        if rank.rank() == 0 {
+            rank.abort("no more");
+        }
+        (first, rank.await_broadcast(0, &mut vec![]))
+    });
+    let lost = Error::Lost { rank: 0, reason: "no more".into() };
+    assert_eq!(results, vec![(Ok(vec![0]), Err(lost)); 2]);
+}
+
+#[test]
 fn a_rank_that_fails_ends_the_calls_of_all_others_with_its_reason() {
     let start = Instant::now();
     let errors = each(threads(4, MINUTE), |rank| match rank.rank() {
