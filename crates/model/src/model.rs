@@ -146,7 +146,7 @@ impl Model {
             let facts = [
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
                 ("model file", file.fingerprint()),
-                ("--split", info.part.split.to_string()),
+                ("split", info.part.split.to_string()),
                 ("arithmetic of the device", backend.arithmetic().join(", ")),
                 ("precision", format!("{:?}", options.precision)),
                 ("prediction heads", options.prediction_heads.to_string()),
