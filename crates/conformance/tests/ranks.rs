@@ -71,7 +71,7 @@ fn logits_on_two_and_four_cpus_are_those_of_transformers() {
 }
 
 /// Models whose two halves have the same kinds of state.
-const IN_A_ROW: &[&str] = &["qwen3moe-q8_0", "llama3-q8_0", "deepseek2-q8_0", "mamba2-q8_0", "falcon-h1-q8_0"];
+const IN_A_ROW: &[&str] = &["qwen3moe-q8_0", "llama3-q8_0", "deepseek2-q8_0", "mamba2-q8_0"];
 
 /// GPUs in the simulator. Sums pass through the host.
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -133,7 +133,7 @@ fn ranks_share_the_weights() {
         let bytes = model.bytes_of_ranks();
         assert_eq!(bytes.len(), ranks);
         // Prepared weights have their own layout, so a part is compared with the whole.
-        assert!(bytes[0] + experts / 2 < whole.prepared_bytes(), "{bytes:?} of {}", whole.prepared_bytes());
+        assert!(bytes[0] + experts / 2 <= whole.prepared_bytes(), "{bytes:?} of {}", whole.prepared_bytes());
         assert!(bytes[1] <= bytes[0], "{bytes:?}");
     }
 }
