@@ -19,6 +19,7 @@ import struct
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import torch
@@ -29,6 +30,9 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+from transformers.models.gemma4_unified import image_processing_gemma4_unified
+from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
 from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
@@ -193,6 +197,24 @@ def gemma4(settings, image):
     return [values], made(Gemma4Processor, **marks).replace_image_token(out, 0), own
 
 
+def gemma4_unified(settings, image):
+    """Patches of whole tokens."""
+    module = image_processing_gemma4_unified
+    own = module.Gemma4UnifiedImageProcessor(**settings)
+
+    def resize(one, size, interpolation, antialias):
+        resized = Image.fromarray(one.permute(1, 2, 0).numpy()).resize(size[::-1], int(interpolation))
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+
+    # The processor has no form for Pillow.
+    with mock.patch.object(module.tvF, "resize", resize):
+        out = own(image, return_tensors="pt")
+    columns, rows = map(int, out["image_position_ids"][0].amax(0) + 1)
+    side = own.patch_size * own.pooling_kernel_size
+    values = out["pixel_values"][0][: rows * columns].numpy().reshape(rows, columns, side, side, 3)
+    return values.transpose(0, 1, 4, 2, 3).reshape(rows, columns, -1)
+
+
 def gemma3(settings, image):
     own = Gemma3ImageProcessorPil(**settings)
     out = own(image, return_tensors="np")
@@ -216,6 +238,15 @@ def pixtral(settings, image, patch, merge):
     marks = {"image_token": "[IMG]", "image_break_token": "[IMG_BREAK]", "image_end_token": "[IMG_END]"}
     text = made(PixtralProcessor, patch_size=patch, spatial_merge_size=merge, **marks).replace_image_token(out, 0)
     return [planes(out["pixel_values"][0], patch)], text, own
+
+
+def idefics3(settings, image, patch, merge):
+    own = Idefics3ImageProcessorPil(**settings)
+    out = own(image, return_row_col_info=True, return_tensors="np")
+    side = own.max_image_size["longest_edge"]
+    marks = {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>", "global_image_tag": "<global-img>"}
+    text = made(Idefics3Processor, image_seq_len=(side // patch // merge) ** 2, **marks).replace_image_token(out, 0)
+    return [planes(tile, patch) for tile in out["pixel_values"][0]], text, own
 
 
 def made(kind, **attributes):
@@ -281,6 +312,14 @@ def processors():
             tiles, text, own = pixtral(settings, noise(*size, seed), patch, merge)
             processor = {"patch_size": patch, "spatial_merge_size": merge}
             yield case("PixtralImageProcessor", settings, processor, {}, size, seed, tiles, text, "[IMG]", own)
+    published = {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}}
+    small = {"size": {"longest_edge": 224}, "max_image_size": {"longest_edge": 64}}
+    for settings, merge, sizes in [(published, 4, [(640, 480)]), (small, 2, SIZES + LARGE[:2])]:
+        for size in sizes:
+            seed += 1
+            tiles, text, own = idefics3(settings, noise(*size, seed), 16, merge)
+            model = {"vision_config": {"patch_size": 16}, "scale_factor": merge}
+            yield case("SmolVLMImageProcessor", settings, None, model, size, seed, tiles, text, "<image>", own)
 
 
 if __name__ == "__main__":

@@ -432,7 +432,7 @@ fn folders_are_the_files() {
     let goldens = goldens();
     let folders = goldens.iter().map(|golden| (golden, golden::vision_folder().join(golden.name)));
     let folders: Vec<_> = folders.filter(|(_, folder)| folder.is_dir()).collect();
-    assert_eq!(folders.len(), 8);
+    assert_eq!(folders.len(), 10);
     for (golden, folder) in folders {
         let opened = open_tower(&folder, 2).unwrap().expect("a tower");
         let path = std::env::temp_dir().join(format!("{}-{}.gguf", golden.name, std::process::id()));
@@ -466,6 +466,36 @@ fn folders_are_the_files() {
             assert!(error < 1e-3, "{}: {error:e}", golden.name);
         }
     }
+}
+
+/// Older files have the names of the MLP's two matrices the other way round.
+#[test]
+fn swapped_names_of_an_mlp_are_read() {
+    let golden = Golden::read("idefics3-vl-f32");
+    let renamed = |name: &str| match (name.contains(".ffn_up."), name.contains(".ffn_down.")) {
+        (true, _) => name.replace(".ffn_up.", ".ffn_down."),
+        (_, true) => name.replace(".ffn_down.", ".ffn_up."),
+        _ => name.to_owned(),
+    };
+    let mut header = GgufWriter::new();
+    for (key, value) in golden.tower.metadata().iter() {
+        header.set(key, value.clone()).unwrap();
+    }
+    for tensor in golden.tower.tensors() {
+        header.tensor(&renamed(&tensor.name), tensor.format, &tensor.shape).unwrap();
+    }
+    let path = std::env::temp_dir().join(format!("swapped-{}.gguf", std::process::id()));
+    let mut out = header.begin(std::fs::File::create(&path).unwrap()).unwrap();
+    for tensor in golden.tower.tensors() {
+        out.write_tensor(&renamed(&tensor.name), golden.tower.load(tensor).unwrap().as_slice()).unwrap();
+    }
+    out.finish().unwrap();
+    let swapped = GgufFile::open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let model = Model::with_backend(golden.text.clone(), Arc::new(Reference::backend()), LoadOptions::default());
+    let mut runner = runner(Arc::new(model.unwrap().with_tower(swapped).unwrap()));
+    let error = nmse(&together(&mut runner, &golden.prompts), &expected(&golden.prompts));
+    assert!(error < EXACT_TOLERANCE, "{error:e}");
 }
 
 /// Pictures of any shape, from pixels through the processor of the tower's file: the layout has the tower's tokens, and the
@@ -555,18 +585,21 @@ fn logits_of_pixels_are_those_of_transformers() {
         assert!(error <= EXACT_TOLERANCE, "{}: {error:e}", golden.name);
         families.insert(golden.tower.metadata().required::<&str>("clip.projector_type").unwrap().to_owned());
     }
-    assert_eq!(families.len(), 5, "{families:?}");
+    assert_eq!(families.len(), 7, "{families:?}");
 }
 
 /// The text model within a folder of a vision model is that of a folder without: LFM2's, and Gemma 3's, whose settings leave
 /// out what is the default.
 #[test]
 fn the_text_models_of_vision_folders_are_converted() {
-    text_model_within("lfm2", "lfm2_vl", &[]);
-    text_model_within("gemma3", "gemma3", &["rope_parameters"]);
+    let inner = "model.language_model.";
+    text_model_within("lfm2", "lfm2_vl", inner, &[]);
+    text_model_within("gemma3", "gemma3", inner, &["rope_parameters"]);
+    text_model_within("gemma4", "gemma4_unified", inner, &[]);
+    text_model_within("smollm", "smolvlm", "model.text_model.", &[]);
 }
 
-fn text_model_within(plain: &str, model_type: &str, left_out: &[&str]) {
+fn text_model_within(plain: &str, model_type: &str, inner: &str, left_out: &[&str]) {
     let folder = std::env::temp_dir().join(format!("{plain}-within-{}", std::process::id()));
     let plain = golden::folders_folder().join(plain);
     std::fs::create_dir_all(&folder).unwrap();
@@ -582,7 +615,7 @@ fn text_model_within(plain: &str, model_type: &str, left_out: &[&str]) {
     let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
     let header: serde_json::Map<_, serde_json::Value> = serde_json::from_slice(&bytes[8..end]).unwrap();
     let renamed =
-        |name: String| name.strip_prefix("model.").map_or(name.clone(), |rest| format!("model.language_model.{rest}"));
+        |name: String| name.strip_prefix("model.").map_or(name.clone(), |rest| format!("{inner}{rest}"));
     let header: serde_json::Map<_, _> = header.into_iter().map(|(name, tensor)| (renamed(name), tensor)).collect();
     let header = serde_json::to_vec(&header).unwrap();
     let written = [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[end..]].concat();

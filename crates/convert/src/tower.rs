@@ -7,7 +7,7 @@ use gristmill_files::gguf::{GgufFile, GgufWriter, write_atomically};
 use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 use gristmill_model::family::published::{TowerFamily, TowerHow, TowerRule};
-use gristmill_vision::{Configs, Fit, Processor};
+use gristmill_vision::{Configs, Fit, Grid, Processor};
 
 use super::checkpoint::Checkpoint;
 use super::config::Config;
@@ -114,9 +114,15 @@ fn preprocessing(header: &mut GgufWriter, processor: &Processor) -> Result<(), C
         header.set("clip.vision.projector.scale_factor", number(processor.merge))?;
     }
     if let Some(tiling) = processor.tiling {
-        header.set("clip.vision.preproc_min_tiles", number(tiling.min))?;
-        header.set("clip.vision.preproc_max_tiles", number(tiling.max))?;
-        header.set("clip.vision.preproc_image_size", number(tiling.side))?;
+        let size = match tiling.grid {
+            Grid::Closest { min, max, .. } => {
+                header.set("clip.vision.preproc_min_tiles", number(min))?;
+                header.set("clip.vision.preproc_max_tiles", number(max))?;
+                tiling.side
+            }
+            Grid::Longest(longest) => longest,
+        };
+        header.set("clip.vision.preproc_image_size", number(size))?;
     }
     Ok(())
 }
@@ -143,7 +149,7 @@ fn prefix(family: &TowerFamily, checkpoint: &Checkpoint) -> Option<(&'static str
 impl TowerPlanner<'_> {
     fn plan(mut self, vision: &Config) -> Result<Vec<OutputTensor>, ConvertError> {
         self.family.globals.iter().try_for_each(|rule| self.add(rule, None))?;
-        let layers = keys::needed(vision, self.family.layers)?;
+        let layers = self.family.layers.map_or(Ok(0), |setting| keys::needed(vision, setting))?;
         for layer in 0..layers {
             // A number of layers that is too large ends at the first one that is not there.
             self.family.layer.iter().try_for_each(|rule| self.add(rule, Some((layer, 0))))?;
@@ -212,9 +218,24 @@ impl TowerPlanner<'_> {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
                 self.push_rows(ours, tensor, RowOrder::Pairs { head: self.head(tensor)? })
             }
+            TowerHow::FlatChannelsLast => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                let shape = tensor.shape.iter().rev().copied().collect();
+                // A vector is the columns of one row.
+                let rows = if tensor.shape.len() == 1 { vec![1, tensor.shape[0]] } else { tensor.shape.clone() };
+                let (_, values) = patches(self.checkpoint, tensor, &rows, rule.how)?;
+                self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
+                Ok(())
+            }
+            TowerHow::Tables => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                let (shape, values) = tables(self.checkpoint, tensor)?;
+                self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
+                Ok(())
+            }
             TowerHow::ChannelsLast | TowerHow::ChannelsFirst | TowerHow::Frame(_) => {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
-                let (shape, values) = patches(self.checkpoint, tensor, rule.how)?;
+                let (shape, values) = patches(self.checkpoint, tensor, &tensor.shape, rule.how)?;
                 self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
                 Ok(())
             }
@@ -258,10 +279,27 @@ impl TowerPlanner<'_> {
     }
 }
 
-/// The weights of patches as (channel, row, column).
-fn patches(checkpoint: &Checkpoint, tensor: &Tensor, how: TowerHow) -> Result<(Vec<u64>, Vec<f32>), ConvertError> {
+/// Two tables of positions, from (position, table, column) to (table, position, column).
+fn tables(checkpoint: &Checkpoint, tensor: &Tensor) -> Result<(Vec<u64>, Vec<f32>), ConvertError> {
+    let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no pair of tables");
+    let [len, 2, columns] = *tensor.shape.as_slice() else { return Err(wrong()) };
+    let width = usize::try_from(columns).ok().filter(|width| *width > 0).ok_or_else(wrong)?;
+    let all = usize::try_from(len).ok().and_then(|len| len.checked_mul(2)?.checked_mul(width)).ok_or_else(wrong)?;
+    let mut stored = vec![0.0; all];
+    float(tensor)?.decode(checkpoint.data(tensor), &mut stored).ok_or_else(wrong)?;
+    let table = |table: usize| stored.chunks_exact(width).skip(table).step_by(2).flatten().copied();
+    Ok((vec![columns, len, 2], table(0).chain(table(1)).collect()))
+}
+
+/// The weights of patches as (channel, row, column). `shape` is the tensor's.
+fn patches(
+    checkpoint: &Checkpoint,
+    tensor: &Tensor,
+    shape: &[u64],
+    how: TowerHow,
+) -> Result<(Vec<u64>, Vec<f32>), ConvertError> {
     let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no matrix of patches");
-    let [outputs, side, frames] = match *tensor.shape.as_slice() {
+    let [outputs, side, frames] = match *shape {
         [outputs, columns] => [outputs, (columns / 3).isqrt(), 1],
         [outputs, 3, side, other] if side == other => [outputs, side, 1],
         [outputs, 3, frames, side, other] if side == other => [outputs, side, frames],

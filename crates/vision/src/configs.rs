@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::fit::{Fit, Size};
-use crate::grid::Tiling;
+use crate::grid::{Grid, Tiling};
 use crate::kind::Kind;
 use crate::processor::Processor;
 use crate::resize::Filter;
@@ -55,6 +55,7 @@ impl Configs {
             }
             Kind::Gemma3 => self.gemma3(&keys, &mut own)?,
             Kind::Pixtral => self.pixtral(&keys, &mut own)?,
+            Kind::Idefics3 => self.idefics3(&keys, &mut own)?,
         }
         own.bounded()
     }
@@ -100,6 +101,28 @@ impl Configs {
         };
         patch.iter().for_each(|&patch| own.patch = patch);
         merge.iter().for_each(|&merge| own.merge = merge);
+        Ok(())
+    }
+
+    fn idefics3(&self, keys: &Keys, own: &mut Processor) -> Result<(), Error> {
+        self.vision().number("patch_size", MAX_PATCH)?.iter().for_each(|&patch| own.patch = patch);
+        let model = Keys { map: &self.model, path: "config.json" };
+        model.number("scale_factor", MAX_MERGE)?.iter().for_each(|&merge| own.merge = merge);
+        let edge = |key| keys.at(key).map_or(Ok(None), |size| size.number("longest_edge", MAX_SIDE));
+        let side = edge("max_image_size")?.unwrap_or(364);
+        if !side.is_multiple_of(own.patch * own.merge) {
+            return Err(Error::Value {
+                key: keys.key("max_image_size"),
+                found: side.to_string(),
+                expected: "a multiple of the side of a token's pixels",
+            });
+        }
+        own.fit = Fit::Fixed(Size { width: side, height: side });
+        let longest = edge("size")?.unwrap_or(4 * 364);
+        own.tiling = Some(Tiling { side, grid: Grid::Longest(longest), has_overview: true });
+        if let Some(Value::Bool(false)) = keys.map.get("do_image_splitting") {
+            return Err(keys.unsupported("do_image_splitting", "false", "`do_image_splitting` true"));
+        }
         Ok(())
     }
 
@@ -179,15 +202,15 @@ impl<'a> Keys<'a> {
                 expected: "a multiple of encoder_patch_size",
             });
         }
+        let min = self.number("min_tiles", MAX_TILES)?.unwrap_or(2);
+        let max = self.number("max_tiles", MAX_TILES)?.unwrap_or(10);
         let tiling = Tiling {
             side,
-            min: self.number("min_tiles", MAX_TILES)?.unwrap_or(2),
-            max: self.number("max_tiles", MAX_TILES)?.unwrap_or(10),
-            large: (most * pixels) as f64 * tolerance,
+            grid: Grid::Closest { min, max, large: (most * pixels) as f64 * tolerance },
             has_overview: self.map.get("use_thumbnail").and_then(Value::as_bool).unwrap_or(true),
         };
         let is_split = self.map.get("do_image_splitting").and_then(Value::as_bool).unwrap_or(true);
-        own.tiling = (is_split && (tiling.min, tiling.max) != (1, 1)).then_some(tiling);
+        own.tiling = (is_split && (min, max) != (1, 1)).then_some(tiling);
         Ok(())
     }
 

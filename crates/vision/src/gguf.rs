@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::fit::{Fit, Size};
+use crate::grid::Grid;
 use crate::kind::Kind;
 use crate::processor::Processor;
 
@@ -31,7 +32,7 @@ pub struct ProjectorKeys {
     pub min_tiles: Option<u32>,
     /// `clip.vision.preproc_max_tiles`.
     pub max_tiles: Option<u32>,
-    /// `clip.vision.preproc_image_size`: the side of a tile.
+    /// `clip.vision.preproc_image_size`: the side of a tile, or the longest side of a picture before it is cut.
     pub tile: Option<u32>,
 }
 
@@ -86,12 +87,21 @@ impl ProjectorKeys {
             }
             fit @ Fit::Within(_) => *fit = Fit::Within(Size { width: side, height: side }),
         }
-        if let (Some(tiling), Fit::Area { max, .. }) = (&mut own.tiling, own.fit) {
+        if let Some(tiling) = &mut own.tiling {
             let of = |key: Option<u32>, default: usize, max| key.map_or(default, |key| (key as usize).clamp(1, max));
-            tiling.min = of(self.min_tiles, tiling.min, 256);
-            tiling.max = of(self.max_tiles, tiling.max, 256);
-            tiling.side = of(self.tile, tiling.side, 1 << 13).next_multiple_of(own.patch * own.merge);
-            tiling.large = 2.0 * max as f64;
+            match (&mut tiling.grid, own.fit) {
+                (Grid::Closest { min, max, large }, Fit::Area { max: pixels, .. }) => {
+                    *min = of(self.min_tiles, *min, 256);
+                    *max = of(self.max_tiles, *max, 256);
+                    *large = 2.0 * pixels as f64;
+                    tiling.side = of(self.tile, tiling.side, 1 << 13).next_multiple_of(own.patch * own.merge);
+                }
+                (Grid::Longest(longest), _) => {
+                    *longest = of(self.tile, 4 * side, 1 << 13);
+                    tiling.side = side;
+                }
+                _ => {}
+            }
         }
         own.bounded()
     }

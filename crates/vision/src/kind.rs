@@ -1,7 +1,7 @@
 //! The kinds of processors, with the values of keys that files leave out.
 
 use crate::fit::{Fit, Size};
-use crate::grid::Tiling;
+use crate::grid::{Grid, Tiling};
 use crate::layout::{Marks, TileMarks};
 use crate::processor::Processor;
 use crate::resize::Filter;
@@ -22,6 +22,8 @@ pub enum Kind {
     Gemma3,
     /// Pixtral, Mistral Small 3.1 and 3.2, Ministral 3.
     Pixtral,
+    /// Idefics3, SmolVLM and SmolVLM2.
+    Idefics3,
 }
 
 /// Each kind, its `image_processor_type` without the endings `Fast` and `Pil`, and its `projector_type`s in a GGUF file.
@@ -32,6 +34,8 @@ const KINDS: &[(Kind, &str, &[&str])] = &[
     (Kind::Gemma4Unified, "Gemma4UnifiedImageProcessor", &["gemma4uv"]),
     (Kind::Gemma3, "Gemma3ImageProcessor", &["gemma3"]),
     (Kind::Pixtral, "PixtralImageProcessor", &["pixtral"]),
+    (Kind::Idefics3, "Idefics3ImageProcessor", &["idefics3"]),
+    (Kind::Idefics3, "SmolVLMImageProcessor", &[]),
 ];
 
 const HALVES: [f32; 3] = [0.5; 3];
@@ -80,7 +84,7 @@ impl Kind {
                 let pixels = 32 * 32;
                 let fit = Fit::Area { min: 64 * pixels, max: 256 * pixels, has_floor: true };
                 let large = (2 * 256 * pixels) as f64;
-                let tiling = Tiling { side: 512, min: 2, max: 10, large, has_overview: true };
+                let tiling = Tiling { side: 512, grid: Grid::Closest { min: 2, max: 10, large }, has_overview: true };
                 Processor { tiling: Some(tiling), ..of(16, 2, fit, Filter::Bilinear, halves) }
             }
             Kind::Qwen => {
@@ -96,6 +100,11 @@ impl Kind {
             Kind::Pixtral => {
                 let size = Size { width: 1024, height: 1024 };
                 of(16, 1, Fit::Within(size), Filter::Bicubic, clip)
+            }
+            Kind::Idefics3 => {
+                let fit = Fit::Fixed(Size { width: 364, height: 364 });
+                let tiling = Tiling { side: 364, grid: Grid::Longest(4 * 364), has_overview: true };
+                Processor { tiling: Some(tiling), ..of(14, 2, fit, Filter::Lanczos, halves) }
             }
         }
     }
@@ -114,7 +123,7 @@ impl Kind {
         match self {
             Kind::Lfm2Vl => {
                 let tile = "<|img_row_ROW_col_COLUMN|>".to_owned();
-                let tiles = TileMarks { tile, overview: "<|img_thumbnail|>".to_owned() };
+                let tiles = TileMarks { tile, overview: "<|img_thumbnail|>".to_owned(), ..TileMarks::default() };
                 Marks { tiles: Some(tiles), ..of("<image>", "<image>", "<|image_start|>", "<|image_end|>") }
             }
             Kind::Qwen => {
@@ -123,6 +132,15 @@ impl Kind {
             }
             Kind::Gemma4 | Kind::Gemma4Unified => of("<|image|>", "<|image|>", "<|image>", "<image|>"),
             Kind::Gemma3 => of("<start_of_image>", "<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"),
+            Kind::Idefics3 => {
+                let tiles = TileMarks {
+                    alone: "<fake_token_around_image><global-img>".to_owned(),
+                    tile: "<fake_token_around_image><row_ROW_col_COLUMN>".to_owned(),
+                    row_end: "\n".to_owned(),
+                    overview: "\n<fake_token_around_image><global-img>".to_owned(),
+                };
+                Marks { tiles: Some(tiles), ..of("<image>", "<image>", "", "<fake_token_around_image>") }
+            }
             Kind::Pixtral => Marks { row_break: "[IMG_BREAK]".to_owned(), ..of("[IMG]", "[IMG]", "", "[IMG_END]") },
         }
     }

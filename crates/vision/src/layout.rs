@@ -21,11 +21,15 @@ pub struct Marks {
     pub tiles: Option<TileMarks>,
 }
 
-/// The texts before tiles.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The texts around tiles.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TileMarks {
+    /// Before a picture that is not cut.
+    pub alone: String,
     /// Before a tile: `ROW` and `COLUMN` become its numbers, from 1.
     pub tile: String,
+    /// After the last tile of each row.
+    pub row_end: String,
     /// Before the overview.
     pub overview: String,
 }
@@ -64,13 +68,20 @@ impl Layout {
         let mut pieces = Pieces::default();
         pieces.text(&marks.before);
         for (tile, &(wide, high)) in tiles.iter().enumerate() {
-            if let Some(own) = marks.tiles.as_ref().filter(|_| columns * rows > 1) {
+            let is_cut = columns * rows > 1;
+            if let Some(own) = &marks.tiles {
                 let (row, column) = (tile / columns + 1, tile % columns + 1);
                 let numbered = || own.tile.replace("ROW", &row.to_string()).replace("COLUMN", &column.to_string());
-                pieces.text(&if tile < columns * rows { numbered() } else { own.overview.clone() });
+                pieces.text(&match is_cut {
+                    false => own.alone.clone(),
+                    true if tile < columns * rows => numbered(),
+                    true => own.overview.clone(),
+                });
             }
             if marks.row_break.is_empty() {
                 pieces.tokens(tile, 0, wide * high);
+                let ends_row = is_cut && tile < columns * rows && (tile + 1).is_multiple_of(columns);
+                marks.tiles.iter().filter(|_| ends_row).for_each(|own| pieces.text(&own.row_end));
                 continue;
             }
             for row in 0..high {

@@ -26,7 +26,7 @@ pub use configs::Configs;
 pub use error::{Error, PictureError};
 pub use fit::{Fit, Size};
 pub use gguf::ProjectorKeys;
-pub use grid::Tiling;
+pub use grid::{Grid, Tiling};
 pub use kind::Kind;
 pub use layout::{Layout, Marks, Piece, TileMarks};
 pub use patches::{ImageSpan, Patches, Prepared};

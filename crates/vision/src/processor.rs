@@ -5,6 +5,8 @@
 //! The families differ in numbers, in one of four rules of [`Fit`], and in the texts of [`Marks`]. There is one program
 //! for all of them. A family that needs a fifth rule adds a variant, and no program of its own.
 
+use std::borrow::Cow;
+
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -81,8 +83,15 @@ impl Processor {
         let from = picture.size();
         let layout = self.layout(from, detail);
         let (columns, rows) = layout.grid;
-        let to = |Size { width, height }: Size| {
-            resized(picture.pixels(), (from.width, from.height), (width, height), self.filter)
+        let resize = |pixels: &[u8], from: Size, to: Size| {
+            resized(pixels, (from.width, from.height), (to.width, to.height), self.filter)
+        };
+        // Some processors resize twice, and an overview from the tiles.
+        let first = self.tiling.and_then(|tiling| tiling.first_size(from));
+        let first = first.map(|size| (resize(picture.pixels(), from, size), size));
+        let (mut pixels, mut from) = match &first {
+            Some((pixels, size)) => (Cow::Borrowed(&pixels[..]), *size),
+            None => (Cow::Borrowed(picture.pixels()), from),
         };
         let mut hash = Sha256::new();
         hash.update(format!("{} {} {:?} {:?}", self.patch, self.scale, self.mean, self.std));
@@ -96,15 +105,18 @@ impl Processor {
         if columns * rows > 1 {
             let tile = layout.tiles[0];
             let whole = Size { width: tile.width * columns, height: tile.height * rows };
-            let pixels = to(whole);
+            let cut = resize(&pixels, from, whole);
             for index in 0..columns * rows {
                 let at = (index % columns * tile.width, index / columns * tile.height);
-                add(&pixels, whole.width, at, tile);
+                add(&cut, whole.width, at, tile);
+            }
+            if first.is_some() {
+                (pixels, from) = (Cow::Owned(cut), whole);
             }
             rest = &layout.tiles[columns * rows..];
         }
         for &size in rest {
-            add(&to(size), size.width, (0, 0), size);
+            add(&resize(&pixels, from, size), size.width, (0, 0), size);
         }
         Prepared { tiles, hash: hash.finalize().into() }
     }
@@ -151,8 +163,7 @@ impl Processor {
             Fit::Budget { tokens } => (tokens as u64).saturating_mul(side * side),
             Fit::Fixed(size) | Fit::Within(size) => pixels(size),
         };
-        let tiles =
-            self.tiling.map_or(0, |Tiling { side, max, .. }| (side as u64 * side as u64).saturating_mul(max as u64));
+        let tiles = self.tiling.map_or(0, |tiling| (tiling.side as u64).pow(2).saturating_mul(tiling.most() as u64));
         let found = whole.max(tiles).max(side * side);
         match found > MOST_PIXELS {
             true => Err(Error::Value {

@@ -185,7 +185,7 @@ fn keys_of_gguf_files_make_the_processor_of_the_folder() {
     assert_eq!(
         limited.read().unwrap_err().to_string(),
         "clip.projector_type: the image processor `kimivl` is not supported; expected one of lfm2, qwen3vl_merger, \
-         qwen2.5vl_merger, qwen2vl_merger, gemma4v, gemma4uv, gemma3, pixtral"
+         qwen2.5vl_merger, qwen2vl_merger, gemma4v, gemma4uv, gemma3, pixtral, idefics3"
     );
 }
 

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import transformers as t
 
+import pictures
+
 from . import draw, vision_keys
 
 # Of the model's patches; the settings have smaller ones, of which a block is one.
@@ -15,8 +17,11 @@ WIDTH = 64
 SIZES = [(2, 3), (1, 1), (1, 6), (4, 1)]
 # A picture has a mark before and behind it.
 TOUCH = False
-# The text model of a folder is not converted, so its tower has no folder either.
-PREPROCESSOR = {}
+# Width and height of a picture of pixels.
+PIXELS = (45, 61)
+PREPROCESSOR = {"image_processor_type": "Gemma4UnifiedImageProcessor", "patch_size": PATCH // POOLED,
+                "pooling_kernel_size": POOLED, "max_soft_tokens": 70, "do_normalize": False, "image_mean": [0.0] * 3,
+                "image_std": [1.0] * 3}
 
 
 @torch.no_grad()
@@ -100,3 +105,8 @@ def write_keys(writer: gguf.GGUFWriter, model) -> None:
     # As the converter writes them: the settings' patch, and no layers.
     vision_keys(writer, model, "gemma4uv", image_size=224, patch=PATCH // POOLED, width=WIDTH, inner=0, layers=0, heads=0,
                 eps=1e-6, mean=[0.0] * 3, std=[1.0] * 3)
+
+
+def prepare(settings: dict, image) -> np.ndarray:
+    """Patches of (channel, row, column), row by row."""
+    return pictures.gemma4_unified(settings, image)

@@ -134,10 +134,10 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["gemma4"],
-        checkpoints: "Gemma 4 31B, 26B-A4B, E2B and E4B",
+        checkpoints: "Gemma 4 31B, 26B-A4B, 12B, E2B and E4B",
         layers: "[below](#gemma-4)",
         calls: "Gemma 4's",
-        lacks: "audio; `convert` of the 12B, `gemma4_unified`",
+        lacks: "audio",
     },
     Row {
         architectures: &["glm4"],

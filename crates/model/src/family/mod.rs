@@ -55,7 +55,7 @@ families! {
     kimi_linear: ["kimi-linear"], [FAMILY];
     laguna: ["laguna"], [FAMILY];
     lfm2: ["lfm2", "lfm2moe"], [FAMILY, EXPERTS_FAMILY, VISION_FAMILY];
-    llama: ["llama"], [FAMILY, INTERNLM3, MIXTRAL];
+    llama: ["llama"], [FAMILY, IDEFICS3, INTERNLM3, MIXTRAL];
     llama4: ["llama4"], [FAMILY];
     mamba2: ["mamba2"], [FAMILY];
     mellum: ["mellum"], [FAMILY];
@@ -86,7 +86,8 @@ families! {
 
 towers! {
     gemma3_vl: ["gemma3"], [TOWER];
-    gemma4_vl: ["gemma4v", "gemma4uv"], [TOWER];
+    gemma4_vl: ["gemma4v", "gemma4uv"], [TOWER, UNIFIED];
+    idefics3_vl: ["idefics3"], [TOWER, SMOLVLM];
     lfm2_vl: ["lfm2"], [TOWER];
     mistral3_vl: ["pixtral"], [TOWER];
     qwen_vl: ["qwen3vl_merger"], [TOWER, WITHOUT_DEEPSTACK];

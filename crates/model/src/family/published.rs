@@ -152,8 +152,8 @@ pub struct TowerFamily {
     pub outer_keys: &'static [Key],
     /// Settings in `vision_config` with the only supported value.
     pub expects: &'static [(&'static str, &'static str)],
-    /// The setting with the number of layers.
-    pub layers: &'static str,
+    /// The setting with the number of layers; `None` for a tower without layers.
+    pub layers: Option<&'static str>,
     /// The setting with the layers whose output is added to layers of the text model.
     pub deepstack: Option<&'static str>,
     /// Name prefixes of the tensors, by the release of transformers: pairs of what a rule says and what a folder has.
@@ -198,8 +198,12 @@ pub enum TowerHow {
     PlusOne,
     /// Weights of patches whose columns are (row, column, channel).
     ChannelsLast,
+    /// The same as a matrix, or a vector of such columns.
+    FlatChannelsLast,
     /// Weights of patches whose columns are (channel, row, column).
     ChannelsFirst,
+    /// The table of each row's columns and the one of its rows; the folder has both of one position next to each other.
+    Tables,
     /// The weights of patches for one of two frames.
     Frame(usize),
     /// One matrix whose rows in each head are pairs of halves; the file has neighbours.

@@ -168,6 +168,7 @@ impl Builder<'_> {
         let act = if is_clamped { None } else { Some(act) };
         self.add(&name("attn_out"), (attended, act), &name("attn_post_norm"), residual);
 
+        let [up, down] = if self.spec.is_swapped { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
         let x = self.norm(&name("ln2"), norm, norm_eps, residual);
         let h = match (self.spec.is_gated, is_clamped) {
             (true, false) => self.gate_up([&name("ffn_gate"), &name("ffn_up")], inner, x),
@@ -178,11 +179,11 @@ impl Builder<'_> {
                 out
             }
             (false, _) => {
-                let up = self.product(&name("ffn_up"), inner, biases, x);
+                let up = self.product(&name(up), inner, biases, x);
                 self.activation(activation, up)
             }
         };
-        self.add(&name("ffn_down"), (h, None), &name("ffn_post_norm"), residual);
+        self.add(&name(down), (h, None), &name("ffn_post_norm"), residual);
     }
 
     /// Attention of the whole picture, and the same as activations.

@@ -70,6 +70,8 @@ pub struct TowerSpec {
     pub activation: GateKind,
     /// The MLP has a gate, to which the activation is applied.
     pub is_gated: bool,
+    /// The first matrix of the MLP is named `ffn_down`, and the second `ffn_up`, as in older files.
+    pub is_swapped: bool,
     /// What is added to the patches.
     pub positions: Positions,
     /// How queries and keys are rotated.

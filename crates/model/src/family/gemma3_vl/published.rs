@@ -9,7 +9,7 @@ pub(crate) const TOWER: TowerFamily = TowerFamily {
     keys: KEYS,
     outer_keys: &[],
     expects: &[("hidden_act", "gelu_pytorch_tanh")],
-    layers: "num_hidden_layers",
+    layers: Some("num_hidden_layers"),
     deepstack: None,
     prefixes: &[("vision_tower.", "vision_tower."), ("vision_tower.", "vision_tower.vision_model."), ("", "model.")],
     globals: GLOBALS,

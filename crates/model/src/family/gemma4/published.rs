@@ -9,7 +9,7 @@ use crate::family::parts::{
 use crate::family::published::{Family, Key, Kind, Merges, Mlx, Need, Or, Rotated, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
-    model_types: &["gemma4", "gemma4_text"],
+    model_types: &["gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"],
     mlx: Mlx::Changed(&["gemma4", "gemma4_text"]),
     architecture: "gemma4",
     keys: &[KEYS, &norm_epsilon(1e-6)],
@@ -29,7 +29,13 @@ pub(crate) const FAMILY: Family = Family {
     within: Some(Within {
         settings: "text_config",
         tensors: &[INNER, OUTER],
-        towers: &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."],
+        towers: &[
+            "model.vision_tower.",
+            "model.vision_embedder.",
+            "model.audio_tower.",
+            "model.embed_vision.",
+            "model.embed_audio.",
+        ],
         named: "towers for images and sound",
     }),
     expects: &[

@@ -1,4 +1,4 @@
-//! The tower of Gemma 4, with the ranges of its products in the E models.
+//! The tower of Gemma 4, with the ranges of its products in the E models, and what the 12B has in its place.
 
 use crate::family::parts::{count, number};
 use crate::family::published::{Key, Or, TowerFamily, TowerHow, TowerRule, linear, one};
@@ -9,7 +9,7 @@ pub(crate) const TOWER: TowerFamily = TowerFamily {
     keys: KEYS,
     outer_keys: &[],
     expects: &[("hidden_activation", "gelu_pytorch_tanh")],
-    layers: "num_hidden_layers",
+    layers: Some("num_hidden_layers"),
     deepstack: None,
     prefixes: &[("model.", "model."), ("model.", "")],
     globals: GLOBALS,
@@ -56,4 +56,44 @@ const LAYER: &[TowerRule] = &[
     clamped("v.blk.{layer}.ffn_gate", "model.vision_tower.encoder.layers.{layer}.mlp.gate_proj"),
     clamped("v.blk.{layer}.ffn_up", "model.vision_tower.encoder.layers.{layer}.mlp.up_proj"),
     clamped("v.blk.{layer}.ffn_down", "model.vision_tower.encoder.layers.{layer}.mlp.down_proj"),
+];
+
+/// Gemma 4 12B, `gemma4_unified`.
+pub(crate) const UNIFIED: TowerFamily = TowerFamily {
+    model_types: &["gemma4_unified"],
+    projector: "gemma4uv",
+    keys: UNIFIED_KEYS,
+    outer_keys: &[],
+    expects: &[],
+    layers: None,
+    deepstack: None,
+    prefixes: &[("model.", "model."), ("model.", "")],
+    globals: UNIFIED_GLOBALS,
+    layer: &[],
+    deepstack_layer: &[],
+};
+
+/// The defaults are those of transformers' `Gemma4UnifiedVisionConfig`.
+const UNIFIED_KEYS: &[Key] = &[
+    count("vision.embedding_length", &["mm_embed_dim"], Or::Count(3840)),
+    count("vision.feed_forward_length", &[], Or::Count(0)),
+    count("vision.block_count", &[], Or::Count(0)),
+    count("vision.attention.head_count", &[], Or::Count(0)),
+    // Of a block of these, the model has one patch.
+    count("vision.patch_size", &["patch_size"], Or::Count(16)),
+    count("vision.projector.scale_factor", &["pooling_kernel_size"], Or::Count(3)),
+    // Not used.
+    count("vision.image_size", &[], Or::Count(224)),
+    number("vision.attention.layer_norm_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
+];
+
+const UNIFIED_GLOBALS: &[TowerRule] = &[
+    one("v.patch_embd.weight", "model.vision_embedder.patch_dense.weight", TowerHow::FlatChannelsLast),
+    one("v.patch_embd.bias", "model.vision_embedder.patch_dense.bias", TowerHow::Same),
+    one("v.position_embd.weight", "model.vision_embedder.pos_embedding", TowerHow::Tables),
+    one("v.patch_norm.1.weight", "model.vision_embedder.patch_ln1.weight", TowerHow::FlatChannelsLast),
+    one("v.patch_norm.1.bias", "model.vision_embedder.patch_ln1.bias", TowerHow::FlatChannelsLast),
+    linear("v.patch_norm.2", "model.vision_embedder.patch_ln2"),
+    linear("v.patch_norm.3", "model.vision_embedder.pos_norm"),
+    linear("mm.input_projection", "model.embed_vision.embedding_projection"),
 ];

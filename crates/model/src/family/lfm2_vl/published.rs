@@ -9,7 +9,7 @@ pub(crate) const TOWER: TowerFamily = TowerFamily {
     keys: KEYS,
     outer_keys: &[count("vision.projector.scale_factor", &["downsample_factor"], Or::Count(2))],
     expects: &[("hidden_act", "gelu_pytorch_tanh")],
-    layers: "num_hidden_layers",
+    layers: Some("num_hidden_layers"),
     deepstack: None,
     prefixes: &[
         ("model.vision_tower.", "model.vision_tower."),

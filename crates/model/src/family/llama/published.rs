@@ -1,7 +1,7 @@
 //! Llama 1 to 3, Mistral, SmolLM2, InternLM 3, and Mixtral with its experts.
 
 use crate::family::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, attention, count, head_widths, needed, norm_epsilon};
-use crate::family::published::{Family, How, Key, Mlx, Or, Rule};
+use crate::family::published::{Family, How, Key, Mlx, Or, Prefix, Rule, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["llama", "mistral"],
@@ -11,6 +11,19 @@ pub(crate) const FAMILY: Family = Family {
     nulls: &["head_dim", "sliding_window"],
     layer: &[NORMS, ATTENTION],
     ..BASE
+};
+
+/// The text model of Idefics3, SmolVLM and SmolVLM2.
+pub(crate) const IDEFICS3: Family = Family {
+    model_types: &["idefics3", "smolvlm"],
+    mlx: Mlx::No,
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[Prefix { model: "model.text_model.", others: "" }],
+        towers: &["model.vision_model.", "model.connector."],
+        named: "a tower for images",
+    }),
+    ..FAMILY
 };
 
 pub(crate) const INTERNLM3: Family = Family {

@@ -9,7 +9,7 @@ pub(crate) const TOWER: TowerFamily = TowerFamily {
     keys: KEYS,
     outer_keys: &[count("vision.spatial_merge_size", &["spatial_merge_size"], Or::Count(2))],
     expects: &[],
-    layers: "num_hidden_layers",
+    layers: Some("num_hidden_layers"),
     deepstack: None,
     prefixes: &[("model.", "model."), ("model.", "")],
     globals: GLOBALS,

@@ -9,7 +9,7 @@ pub(crate) const TOWER: TowerFamily = TowerFamily {
     keys: KEYS,
     outer_keys: &[],
     expects: &[("hidden_act", "gelu_pytorch_tanh")],
-    layers: "depth",
+    layers: Some("depth"),
     deepstack: Some("deepstack_visual_indexes"),
     prefixes: &[("model.", "model."), ("model.", "")],
     globals: GLOBALS,

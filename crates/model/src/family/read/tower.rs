@@ -44,6 +44,7 @@ impl KeyReader<'_> {
             layers: self.count_within("vision.block_count", tensors, rule)?,
             biases: self.tensor("v.blk.0.attn_out.bias"),
             is_gated: self.tensor("v.blk.0.ffn_gate.weight"),
+            is_swapped: self.is_swapped(width)?,
             is_fused: self.tensor("v.blk.0.attn_qkv.weight"),
             heads,
             inner: self.count("vision.feed_forward_length", MAX_WIDTH)?,
@@ -70,6 +71,7 @@ impl KeyReader<'_> {
             biases: false,
             pre_norm: None,
             is_gated: false,
+            is_swapped: false,
             kernels: if self.tensor("v.patch_embd.weight.1") { 2 } else { 1 },
             is_fused: false,
             heads: 1,
@@ -103,6 +105,17 @@ impl KeyReader<'_> {
                 rule: format!("must be those of a square of three colours, of a side of at most {MAX_SIDE}"),
             }),
         }
+    }
+
+    /// Whether the matrices of an MLP without a gate have each other's names: llama.cpp's converter named them so for some
+    /// projectors until 2025.
+    fn is_swapped(&self, width: usize) -> Result<bool> {
+        let [up, down] = ["v.blk.0.ffn_up.weight", "v.blk.0.ffn_down.weight"];
+        let both = [up, down].iter().all(|name| self.tensor(name));
+        Ok(both
+            && !self.tensor("v.blk.0.ffn_gate.weight")
+            && self.columns_of(down)? == width
+            && self.columns_of(up)? != width)
     }
 
     /// The activation of an MLP without a gate.
