@@ -56,7 +56,7 @@ impl Proof {
     }
 
     /// Whether the output is as it must be.
-    fn holds(self, text: &str) -> bool {
+    pub(super) fn holds(self, text: &str) -> bool {
         match self {
             // Stories have at least this number of bytes.
             Proof::Story => text.len() >= 100,
