@@ -614,8 +614,7 @@ fn text_model_within(plain: &str, model_type: &str, inner: &str, left_out: &[&st
     let bytes = std::fs::read(plain.join("model.safetensors")).unwrap();
     let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
     let header: serde_json::Map<_, serde_json::Value> = serde_json::from_slice(&bytes[8..end]).unwrap();
-    let renamed =
-        |name: String| name.strip_prefix("model.").map_or(name.clone(), |rest| format!("{inner}{rest}"));
+    let renamed = |name: String| name.strip_prefix("model.").map_or(name.clone(), |rest| format!("{inner}{rest}"));
     let header: serde_json::Map<_, _> = header.into_iter().map(|(name, tensor)| (renamed(name), tensor)).collect();
     let header = serde_json::to_vec(&header).unwrap();
     let written = [&(header.len() as u64).to_le_bytes()[..], &header, &bytes[end..]].concat();

@@ -44,6 +44,11 @@ mod tower;
 mod vocabulary;
 mod weights;
 
+#[cfg(test)]
+#[allow(dead_code)]
+#[path = "../tests/model/tiny.rs"]
+mod tiny;
+
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
 pub use error::{Error, Result};

@@ -9,12 +9,8 @@ use super::scratch::{NEVER, Placed, place};
 use super::tensors::Cut;
 use super::*;
 use crate::ranks::{RankPart, Split, own_spec};
+use crate::tiny::{Random, Tiny};
 use crate::{ModelInfo, family};
-use tiny::{Random, Tiny};
-
-#[allow(dead_code)]
-#[path = "../../tests/model/tiny.rs"]
-mod tiny;
 
 /// The names of a part's nodes.
 fn names(part: &Part) -> Vec<String> {

@@ -8,11 +8,7 @@ use super::*;
 use crate::batch::Outputs;
 use crate::error::Error;
 use crate::load::LoadOptions;
-use tiny::{Random, Tiny};
-
-#[allow(dead_code)]
-#[path = "../../tests/model/tiny.rs"]
-mod tiny;
+use crate::tiny::{Random, Tiny};
 
 fn on_ranks(ranks: usize) -> Runner {
     let backends = (0..ranks).map(|_| Arc::new(Cpu::backend(Level::best(), 1).expect("a CPU"))).collect();

@@ -65,7 +65,7 @@ const DYNAMO: &str = "takes Dynamo; `prove replicas` runs these programs";
 const PACKAGE: &str = "takes the published package; `.ci/run python` tests the package of the sources";
 const AGENT: &str = "`prove clients` runs this program with these settings";
 
-pub(super) const OTHERS: [Other; 23] = [
+pub(super) const OTHERS: [Other; 24] = [
     other("docs/quick-start.md", "gristmill chat --device metal", "takes an Apple GPU"),
     other("docs/install.md", "gristmill kernels", "takes NVRTC; the tests of the command line run it with a stub"),
     other("docs/install.md", "gristmill serve model.gguf --kernels", "takes the folder of the command before"),
