@@ -22,7 +22,7 @@ const MOST: [(&str, usize); 11] = [
     ("gpu-sim", 10),
     ("hub", 0),
     ("kernels", 3),
-    ("model", 10),
+    ("model", 11),
     ("server", 4),
     ("suite", 3),
     ("text", 8),

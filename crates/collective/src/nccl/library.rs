@@ -3,11 +3,14 @@
 
 #![allow(unsafe_code)]
 
-use super::{ID_BYTES, LIBRARY};
 use crate::Error;
 use libloading::Library as System;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
+
+pub(super) const LIBRARY: &str = "NCCL";
+/// `NCCL_UNIQUE_ID_BYTES`.
+pub(super) const ID_BYTES: usize = 128;
 
 /// A communicator.
 pub(super) type Handle = *mut c_void;

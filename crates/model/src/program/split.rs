@@ -13,9 +13,9 @@ use gristmill_kernels::act::ACT_BLOCK;
 use gristmill_kernels::ops::Epilogue;
 
 use super::node::Node;
-use super::tensors::VectorSpec;
+use super::tensors::{VectorSpec, has_column_order};
 use super::{ActId, GroupedExperts, GroupsId, MatrixId, Program, RowsId, RowsShape, VectorId};
-use crate::ranks::{RankPart, Split, has_column_order};
+use crate::ranks::{RankPart, Split};
 
 impl Program {
     /// Leaves the part of a rank. It runs before rewrites, which find sums in what it leaves. `summed` are matrices that are cut, whose products are parts of sums.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::{Location, Role};
 
@@ -173,6 +174,11 @@ impl Tensors {
 /// The name of the tensor with the order of the columns of a matrix of this name.
 pub fn column_order(matrix: &str) -> String {
     format!("{}.column_order", matrix.strip_suffix(".weight").unwrap_or(matrix))
+}
+
+/// Whether the columns of a matrix are in another order: then those of a rank are not adjacent.
+pub(crate) fn has_column_order(file: &GgufFile, matrix: &str) -> bool {
+    file.tensor(&column_order(matrix)).is_some()
 }
 
 impl VectorSpec {

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
-use crate::error::{Error, Result};
 use crate::program::forced::ForcedExperts;
-use crate::runner::Runner;
 use crate::state::SequenceId;
 
 /// A call that changes the state of a runner, or in which ranks exchange sums.
@@ -26,40 +24,10 @@ pub(crate) enum Call {
     FindNotFinite { token: Option<u32> },
 }
 
-impl Call {
-    /// Makes the call on the runner of another rank, which computes no logits.
-    pub(crate) fn repeat(self, runner: &mut Runner) -> Result<()> {
-        match self {
-            Self::Open => runner.open_sequence().map(drop),
-            Self::OpenWith { tenant, tokens } => runner.open_sequence_with(tenant, &tokens).map(drop),
-            Self::KeepPrefix { sequence, tokens } => runner.keep_prefix(sequence, &tokens),
-            Self::Retire { sequence, tokens } => runner.retire_sequence(sequence, &tokens),
-            Self::EvictPrefix { sequence } => runner.evict_prefix(sequence),
-            Self::EvictTenant { tenant } => {
-                runner.evict_tenant(tenant);
-                Ok(())
-            }
-            Self::Fork { sequence } => runner.fork_sequence(sequence).map(drop),
-            Self::Close { sequence } => runner.close_sequence(sequence),
-            Self::Truncate { sequence, len } => runner.truncate(sequence, len),
-            Self::PlanCheckpoint { sequence, len } => runner.plan_checkpoint(sequence, len),
-            Self::CountExperts { is_on } => {
-                runner.count_experts(is_on);
-                Ok(())
-            }
-            Self::Forward { batch, experts, lengths } => {
-                if runner.lengths(&batch).ok() != Some(lengths) {
-                    return Err(Error::RankState);
-                }
-                match experts {
-                    None => runner.forward(&batch).map(drop),
-                    Some(experts) => runner.forward_forced(&batch, &experts).map(drop),
-                }
-            }
-            Self::FindNotFinite { token } => {
-                runner.not_finite_token(token);
-                Ok(())
-            }
-        }
-    }
+/// A call, and what became of the one before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(super) call: Call,
+    /// Whether the last call succeeded on rank 0.
+    pub(super) has_succeeded: bool,
 }

@@ -7,7 +7,7 @@ use gristmill_collective::Collective;
 use gristmill_kernels::kv::KvFormat;
 use serde::{Deserialize, Serialize};
 
-use super::team::Order;
+use super::call::Order;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::state::Reuse;

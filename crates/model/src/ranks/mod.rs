@@ -14,10 +14,6 @@
 //!
 //! A rank that fails ends the group, and a wait for a rank has a deadline: the caller gets an error, and every later call does.
 
-use gristmill_files::gguf::GgufFile;
-
-use crate::program::tensors::column_order;
-
 mod call;
 mod group;
 mod part;
@@ -31,8 +27,3 @@ pub use part::Split;
 pub(crate) use spec::{check_layers, own_spec};
 pub use team::DEADLINE;
 pub(crate) use team::{Team, follow};
-
-/// Whether the columns of a matrix are in another order: then those of a rank are not adjacent.
-pub(crate) fn has_column_order(file: &GgufFile, matrix: &str) -> bool {
-    file.tensor(&column_order(matrix)).is_some()
-}

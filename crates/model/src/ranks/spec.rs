@@ -6,6 +6,7 @@ use gristmill_kernels::ops::Window;
 
 use super::{RankPart, Split};
 use crate::error::{Error, Result};
+use crate::program::tensors::has_column_order;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// The model with the attention heads that a rank has: of a layer whose attention cannot be split, all.
@@ -89,7 +90,7 @@ fn can_split(spec: &AttentionSpec, file: &GgufFile, layer: usize, part: RankPart
     // A norm over all heads needs the heads of all ranks.
     spec.qk_norm != Some(QkNorm::WholeRow)
         && part.heads(spec).is_some_and(|[queries, _]| (queries.len() * spec.value_width).is_multiple_of(block))
-        && !super::has_column_order(file, &name)
+        && !has_column_order(file, &name)
 }
 
 fn attention_mut(mixer: &mut Mixer) -> Option<&mut AttentionSpec> {

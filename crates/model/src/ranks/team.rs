@@ -6,23 +6,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gristmill_collective::{Collective, Error as Lost};
-use serde::{Deserialize, Serialize};
 
-use super::{Call, Message, RankGroup};
+use super::call::{Call, Order};
+use super::group::{Message, RankGroup};
 use crate::error::{Error, Result};
 use crate::runner::Runner;
 
 /// How long a rank waits for another in a sum. A step of the largest batch on a slow CPU takes some seconds; the first one of a GPU
 /// also compiles its kernels.
 pub const DEADLINE: Duration = Duration::from_secs(120);
-
-/// A call, and what became of the one before it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
-    call: Call,
-    /// Whether the last call succeeded on rank 0.
-    has_succeeded: bool,
-}
 
 /// The other ranks of rank 0's runner.
 #[derive(Debug)]
@@ -116,10 +108,46 @@ pub(crate) fn follow(orders: impl IntoIterator<Item = Order>, mut runner: Runner
             let (own, first) = (of_rank(!has_succeeded), of_rank(has_succeeded));
             return collective.abort(&format!("a call {own} here and {first} on rank 0{reason}"));
         }
-        last = call.repeat(&mut runner);
+        last = repeat(call, &mut runner);
         // Errors of the device are of one rank.
         if let Err(error @ (Error::Kernel(_) | Error::Memory { .. } | Error::RankState)) = &last {
             return collective.abort(&error.to_string());
+        }
+    }
+}
+
+/// Makes a call on the runner of another rank, which computes no logits.
+fn repeat(call: Call, runner: &mut Runner) -> Result<()> {
+    match call {
+        Call::Open => runner.open_sequence().map(drop),
+        Call::OpenWith { tenant, tokens } => runner.open_sequence_with(tenant, &tokens).map(drop),
+        Call::KeepPrefix { sequence, tokens } => runner.keep_prefix(sequence, &tokens),
+        Call::Retire { sequence, tokens } => runner.retire_sequence(sequence, &tokens),
+        Call::EvictPrefix { sequence } => runner.evict_prefix(sequence),
+        Call::EvictTenant { tenant } => {
+            runner.evict_tenant(tenant);
+            Ok(())
+        }
+        Call::Fork { sequence } => runner.fork_sequence(sequence).map(drop),
+        Call::Close { sequence } => runner.close_sequence(sequence),
+        Call::Truncate { sequence, len } => runner.truncate(sequence, len),
+        Call::PlanCheckpoint { sequence, len } => runner.plan_checkpoint(sequence, len),
+        Call::CountExperts { is_on } => {
+            runner.count_experts(is_on);
+            Ok(())
+        }
+        Call::Forward { batch, experts, lengths } => {
+            if runner.lengths(&batch).ok() != Some(lengths) {
+                return Err(Error::RankState);
+            }
+            match experts {
+                None => runner.forward(&batch).map(drop),
+                Some(experts) => runner.forward_forced(&batch, &experts).map(drop),
+            }
+        }
+        Call::FindNotFinite { token } => {
+            runner.not_finite_token(token);
+            Ok(())
         }
     }
 }
