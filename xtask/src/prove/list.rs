@@ -358,7 +358,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.mul(relu, relu)" => "relu",
     }
     gate_up in "cpu/src/matmul.rs" by [gate_up] {
-        "bias.map(|[bias, _]| bias), gates" => "bias.map(|[_, bias]| bias), gates",
+        "rows, bias.map(|[bias, _]| bias), gates" => "rows, bias.map(|[_, bias]| bias), gates",
         "self.multiply_groups(up, expert, groups.clone()," => "self.multiply_groups(up, expert, first..first + 1,",
     }
     route in "cpu/src/route.rs" by [route] {

@@ -46,7 +46,7 @@ pub(crate) fn own_spec(spec: &ModelSpec, file: &GgufFile, part: RankPart) -> Mod
 /// Refuses a model whose layers cannot be split.
 pub(crate) fn check_layers(spec: &ModelSpec, part: RankPart) -> Result<()> {
     let refuse =
-        |reason: String| Err(Error::Split { reason: format!("{reason}; name one device, or use another --split") });
+        |reason: String| Err(Error::Split { reason: format!("{reason}; name one device, or choose another split") });
     let (ranks, count) = (part.ranks, spec.layers.len());
     if count < ranks {
         return refuse(format!("{ranks} devices have no layer each of {count}"));

@@ -163,7 +163,8 @@ fn options_that_are_not_there() {
     };
     assert_eq!(
         open(|o| o.device = "cpu:1".to_owned()),
-        "device \"cpu:1\" is unknown; devices: auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)"
+        "device \"cpu:1\" is unknown; devices: auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0); several with \
+         commas, as cuda:0,1 or cpu:0,1"
     );
     assert!(open(|o| o.level = Some("sse9".to_owned())).starts_with("CPU level \"sse9\" is unknown; levels: portable"));
     assert!(open(|o| o.threads = Some(0)).contains("0 threads"));
