@@ -1,4 +1,4 @@
-//! The model families. Each has a folder, and a line in the table below. `spec.rs` reads the [`ModelSpec`] from
+//! The model families. Each has a folder, and a line in the table below. `spec.rs` reads the [`ModelSpec`](crate::spec::ModelSpec) from
 //! metadata keys. `published.rs` maps the settings and tensors of a published folder to keys and tensors.
 //!
 //! # A family is one folder
