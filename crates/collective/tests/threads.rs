@@ -1,6 +1,7 @@
 //! Ranks that are threads: results, and what goes wrong.
 
 use gristmill_collective::{Collective, Error, Threads, threads};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -93,12 +94,14 @@ fn a_rank_that_never_comes_is_named_by_all_others_within_the_deadline() {
 
 #[test]
 fn a_broadcast_that_is_awaited_has_no_deadline_but_ends_with_the_group() {
+    let have_first = Barrier::new(2);
     let results = each(threads(2, Duration::from_millis(100)), |rank| {
         let mut bytes = vec![rank.rank() as u8];
         if rank.rank() == 0 {
             std::thread::sleep(Duration::from_millis(400));
         }
         let first = rank.await_broadcast(0, &mut bytes).map(|()| bytes);
+        have_first.wait();
         if rank.rank() == 0 {
             rank.abort("no more");
         }

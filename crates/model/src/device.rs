@@ -187,7 +187,8 @@ fn cpu(options: &LoadOptions, ranks: usize) -> Result<Arc<Backend>> {
         },
     };
     let threads = options.threads.unwrap_or_else(|| default_threads(&options.device, options.experts));
-    let cpu = Cpu::new(level, (threads / ranks).max(1))?;
+    // None at all is refused there.
+    let cpu = Cpu::new(level, (threads / ranks).max(threads.min(1)))?;
     let cpu = if let Some(bytes) = options.cpu_memory { cpu.with_memory(bytes / ranks as u64) } else { cpu };
     Ok(Arc::new(Backend::new(cpu)))
 }
