@@ -29,7 +29,8 @@ export async function open(url = proxy.url, { settings, asks = [], ...options } 
   page.on('request', (request) => {
     if (![url, 'data:', ...asks].some((start) => request.url().startsWith(start))) page.faults.push(`request: ${request.url()}`);
   });
-  await page.goto(url);
+  // A browser's first page took more than its 30 s while both cores compiled.
+  await page.goto(url, { timeout: 120_000 });
   await ready(page);
   return page;
 }
