@@ -5,7 +5,7 @@
 
 use crate::Error;
 use std::ffi::{c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
 
 /// A communicator, data type, error handler, request or message: all are pointers.
@@ -87,7 +87,7 @@ impl Library {
         // SAFETY: types of functions and statics are those of Open MPI's mpi.h.
         let (this, init, initialized, version, rank, size, set_handler, errors_return) = unsafe {
             let object =
-                |name: &[u8]| library.get::<Handle>(name).map(|symbol| symbol.into_raw() as Handle).map_err(lacks);
+                |name: &[u8]| library.get::<Handle>(name).map(|symbol| *symbol).map_err(lacks);
             let this = Self {
                 isend: *library.get::<Isend>(b"MPI_Isend").map_err(lacks)?,
                 improbe: *library.get::<Improbe>(b"MPI_Improbe").map_err(lacks)?,
@@ -250,7 +250,7 @@ fn open(folder: Option<&Path>) -> Result<System, Error> {
         true => ["libmpi.40.dylib", "libmpi.12.dylib"],
         false => ["libmpi.so.40", "libmpi.so.12"],
     };
-    let path = |name: &str| folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    let path = |name: &str| folder.map_or_else(|| name.into(), |folder| folder.join(name));
     // Global, because the library's plugins look for its functions there.
     // SAFETY: Open MPI's library, whose initialisation has no requirements.
     let error = match unsafe { System::open(Some(path(name)), RTLD_NOW | RTLD_GLOBAL) } {
