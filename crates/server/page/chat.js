@@ -42,7 +42,12 @@ export class Chat {
 
   /** Lists what the browser has kept, and shows the conversation of the address. */
   async load() {
-    this.chats = await store.all();
+    const kept = await store.all();
+    // What was sent meanwhile stays, and is shown.
+    const here = new Set(this.chats.map(({ id }) => id));
+    this.chats.push(...kept.filter(({ id }) => !here.has(id)));
+    this.sort();
+    if (this.current.turns.length > 0) return this.list();
     this.openAddressed();
     this.composer.showDraft();
     this.list();
