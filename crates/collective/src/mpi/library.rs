@@ -86,8 +86,7 @@ impl Library {
         let lacks = |error: libloading::Error| failure(error.to_string());
         // SAFETY: types of functions and statics are those of Open MPI's mpi.h.
         let (this, init, initialized, version, rank, size, set_handler, errors_return) = unsafe {
-            let object =
-                |name: &[u8]| library.get::<Handle>(name).map(|symbol| *symbol).map_err(lacks);
+            let object = |name: &[u8]| library.get::<Handle>(name).map(|symbol| *symbol).map_err(lacks);
             let this = Self {
                 isend: *library.get::<Isend>(b"MPI_Isend").map_err(lacks)?,
                 improbe: *library.get::<Improbe>(b"MPI_Improbe").map_err(lacks)?,
