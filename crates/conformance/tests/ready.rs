@@ -29,6 +29,21 @@ struct Idle {
     launched: Mutex<BTreeSet<Unit>>,
 }
 
+impl Idle {
+    /// A device of this architecture, with the multiprocessors of an H200.
+    fn new(architecture: u32) -> Arc<Self> {
+        let properties = Properties {
+            id: DeviceId::Cuda(0),
+            name: "idle".to_owned(),
+            architecture,
+            multiprocessors: 132,
+            shared_bytes: if architecture < 80 { 64 << 10 } else { 227 << 10 },
+            memory: 80 << 30,
+        };
+        Arc::new(Self { properties, prepared: Mutex::default(), launched: Mutex::default() })
+    }
+}
+
 impl Gpu for Idle {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -101,16 +116,7 @@ fn lacks_norm_products(name: &str, spec: &ModelSpec) -> bool {
 }
 
 fn check(name: &str, choice: Choice, architecture: u32, precision: Precision, kv_format: KvFormat) {
-    let id = DeviceId::Cuda(0);
-    let properties = Properties {
-        id,
-        name: "idle".to_owned(),
-        architecture,
-        multiprocessors: 132,
-        shared_bytes: if architecture < 80 { 64 << 10 } else { 227 << 10 },
-        memory: 80 << 30,
-    };
-    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let gpu = Idle::new(architecture);
     let backend = Arc::new(Cuda::backend(gpu.clone(), Options { choice }).unwrap());
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let options = LoadOptions { precision, ..LoadOptions::default() };
@@ -185,11 +191,7 @@ fn of_every_tower() {
 }
 
 fn check_tower(name: &str, architecture: u32) {
-    let id = DeviceId::Cuda(0);
-    let (multiprocessors, shared_bytes) = (132, if architecture < 80 { 64 << 10 } else { 227 << 10 });
-    let properties =
-        Properties { id, name: "idle".to_owned(), architecture, multiprocessors, shared_bytes, memory: 80 << 30 };
-    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let gpu = Idle::new(architecture);
     let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
     let open = |end: &str| GgufFile::open(golden::vision_folder().join(format!("{name}.{end}.gguf"))).unwrap();
     let text = open("golden").metadata().required::<&str>("golden.text").unwrap().to_owned();
@@ -227,15 +229,7 @@ fn check_tower(name: &str, architecture: u32) {
 /// Decode steps of many sequences, whose contexts are short or reach beyond what attention takes at once.
 #[test]
 fn of_short_and_long_contexts() {
-    let properties = Properties {
-        id: DeviceId::Cuda(0),
-        name: "idle".to_owned(),
-        architecture: 90,
-        multiprocessors: 132,
-        shared_bytes: 227 << 10,
-        memory: 80 << 30,
-    };
-    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let gpu = Idle::new(90);
     let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
     let stories = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/model/gristmill-stories.gguf");
     let model = Model::with_backend(GgufFile::open(stories).unwrap(), backend, LoadOptions::default()).unwrap();
@@ -272,15 +266,7 @@ fn of_short_and_long_contexts() {
 /// they are compiled within a minute on 16 cores, where a kernel takes 1.3 s of one.
 #[test]
 fn of_the_quick_suite() {
-    let properties = Properties {
-        id: DeviceId::Cuda(0),
-        name: "idle".to_owned(),
-        architecture: 90,
-        multiprocessors: 132,
-        shared_bytes: 227 << 10,
-        memory: 80 << 30,
-    };
-    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let gpu = Idle::new(90);
     let shared: Arc<dyn Gpu> = gpu.clone();
     let seed = Rng::fresh_seed();
     let mut work = |dry: Arc<dyn Gpu>| {
