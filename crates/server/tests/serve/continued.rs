@@ -141,7 +141,13 @@ fn kept_responses_are_listed_and_deleted() {
     assert_eq!((&rest["data"][0], &rest["data"][1]), (&all["data"][1], &all["data"][0]));
     let path = format!("{PATH}/{}", second["id"].as_str().expect("text"));
     for query in ["limit=0", "limit=101", "limit=x", "order=up", "after=msg_0"] {
-        assert_eq!(server.get(&format!("{path}/input_items?{query}")).status, 400, "{query}");
+        let reply = server.get(&format!("{path}/input_items?{query}"));
+        assert_eq!(
+            (reply.status, reply.json()["error"]["message"].is_string()),
+            (400, true),
+            "{query}: {}",
+            reply.text
+        );
     }
     assert_eq!(server.get(&format!("{path}?stream=true")).status, 400);
     let delete = format!("DELETE {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");

@@ -1,5 +1,6 @@
 //! Kept responses: to read, to list what they answer, and to delete.
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
@@ -24,9 +25,9 @@ pub(crate) async fn get(
     State(app): State<App>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
-    Query(events): Query<Events>,
+    events: Result<Query<Events>, QueryRejection>,
 ) -> Result<impl IntoResponse, ApiError> {
-    if events.stream == Some(true) {
+    if query(events)?.stream == Some(true) {
         let message = "a kept response is complete, and is read without events; leave stream out";
         return Err(ApiError::param("stream", message).with_code("unsupported"));
     }
@@ -103,8 +104,9 @@ pub(crate) async fn input_items(
     State(app): State<App>,
     Extension(tenant): Extension<Tenant>,
     Path(id): Path<String>,
-    Query(page): Query<Page>,
+    page: Result<Query<Page>, QueryRejection>,
 ) -> Result<Json<InputItems>, ApiError> {
+    let page = query(page)?;
     let kept = app.responses.get(tenant.id(), &id).ok_or_else(|| missing(&id))?;
     let limit = page.limit.unwrap_or(20);
     if !(1..=100).contains(&limit) {
@@ -133,4 +135,10 @@ fn missing(id: &str) -> ApiError {
         "this server keeps no response {id:?}: it was sent with \"store\": false, was dropped for newer ones, or is another's"
     );
     ApiError::new(StatusCode::NOT_FOUND, message)
+}
+
+/// What follows the path, or what is wrong there.
+fn query<T>(found: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
+    let wrong = |rejection: QueryRejection| ApiError::new(StatusCode::BAD_REQUEST, rejection.body_text());
+    found.map(|Query(found)| found).map_err(wrong)
 }
