@@ -138,6 +138,13 @@ pub(crate) fn nmse(bound: f64, energy: f64) -> Tolerance {
     Tolerance::Nmse { bound, unlucky: NORMAL, energy }
 }
 
+/// The same for weights of chosen experts. A bias may choose an expert whose share is below the least normal number,
+/// 2⁻¹²⁶: it has fewer bits, and is zero on devices that flush it. Below 2⁻¹⁰⁰ (2⁻¹²⁶ is a quarter of its rounding)
+/// errors count as those of 2⁻¹⁰⁰.
+pub(crate) fn nmse_of_shares(bound: f64) -> Tolerance {
+    nmse(bound, 2.0_f64.powi(-200))
+}
+
 /// The same for outputs of rows of `x` (T × cols) that differ in size. Errors are as large as their rows, so those of the
 /// largest row may be most of the sum: it counts as few outputs as have its share of the power.
 pub(crate) fn nmse_of_rows(bound: f64, energy: f64, x: &[f32], cols: usize) -> Tolerance {

@@ -124,7 +124,7 @@ pub fn route(suite: &Suite) {
             }
             Output { floats: weights.read(b), words }
         };
-        let got = suite.check("route", &case, nmse(error, 0.0), &run);
+        let got = suite.check("route", &case, nmse_of_shares(error), &run);
         for (weights, finite) in got.floats.chunks(top_k).zip(finite) {
             if !weights
                 .iter()

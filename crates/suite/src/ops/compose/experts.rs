@@ -94,7 +94,7 @@ pub fn route_and_group(suite: &Suite) {
         let case = format!(
             "{tokens} tokens, {experts} experts, {grouped:?} grouped, {routing:?}, bias {biased}, scales {scaled}, tokens {ids:?}"
         );
-        suite.check("route_and_group", &case, nmse(error, 0.0), &run);
+        suite.check("route_and_group", &case, nmse_of_shares(error), &run);
     }
 }
 
@@ -211,7 +211,7 @@ pub fn experts(suite: &Suite) {
             selection_bias.is_some(),
             scales.is_some()
         );
-        suite.check("experts: weights", &case, nmse(error, 0.0), &|b| run(b).0);
+        suite.check("experts: weights", &case, nmse_of_shares(error), &|b| run(b).0);
         // Errors of the gated activations (see `gated`), and of the product with them, which are far from normal: a
         // few of 32 are large.
         let rounded = product_bound(&gates, precision, &x);
