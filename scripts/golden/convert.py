@@ -170,6 +170,9 @@ CASES = {
     "smollm3": Case(Shape("smollm3", 32, 48, 4, 2, 8, tied=True, layers=4, theta=5e6), BF16, "llama-bpe"),
     "phi3": Case(Shape("phi3", 32, 48, 4, 2, 8, rotary=8, window=4, rope=PHI3_ROPE), BF16, "spm"),
     "glm4": Case(Shape("glm4", 32, 48, 4, 2, 16, bias=True, rotary=8), BF16, "glm4"),
+    "glm4v": Case(Shape("glm4", 64, 48, 4, 2, 16, bias=True, rotary=8, rope=dict(mrope_section=[1, 1, 2])), BF16, "glm4"),
+    "glm4v-moe": Case(Shape("glm4moe", 32, 16, 4, 2, 16, 4, 2, bias=True, shared=16, dense=1, rotary=8, scale=1.5,
+                            rope=dict(mrope_section=[1, 1, 2])), BF16, "glm4", "30KB"),
     "olmo2": Case(Shape("olmo2", 32, 48, 4, 2, 8, theta=5e5), BF16, "dbrx"),
     "olmo3": Case(Shape("olmo2", 32, 48, 4, 2, 8, layers=4, theta=5e5, window=4, rope=YARN), BF16, "dbrx"),
     "exaone4": Case(Shape("exaone4", 32, 48, 4, 2, 16, layers=4, theta=5e5, window=4, rope=LLAMA3), BF16, "exaone4"),
@@ -381,13 +384,16 @@ def add_tensors(folder: pathlib.Path, shard: str, names: list, dtype: torch.dtyp
     index.write_text(json.dumps(about, indent=1))
 
 
-def within(folder: pathlib.Path, model, prefix: str, others: str, shard: str) -> None:
-    """Rewrites the weights as those of the text model within a larger one, experts fused."""
+def within(folder: pathlib.Path, model, prefix: str, others: str, shard: str, fused: bool = True) -> None:
+    """Rewrites the weights as those of the text model within a larger one, experts fused or not."""
     for path in folder.glob("*.safetensors*"):
         path.unlink()
     rename = lambda name: prefix + name.removeprefix("model.") if name.startswith("model.") else others + name
     kept = model._tied_weights_keys if model.config.tie_word_embeddings else []
     state = {rename(name): weight for name, weight in model.state_dict().items() if name not in kept}
+    if not fused:
+        apart = lambda name, weight: plain.separate_experts(name, weight) if ".experts." in name else {name: weight}
+        state = {key: one for name, weight in state.items() for key, one in apart(name, weight).items()}
     save_torch_state_dict(state, folder, max_shard_size=shard)
 
 
@@ -420,6 +426,16 @@ def with_pixtral(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
     add_tensors(folder, "model-vision.safetensors", seen, dtype)
     return dict(architectures=["Mistral3ForConditionalGeneration"], model_type="mistral3", image_token_index=10,
                 vision_config=dict(model_type="pixtral", num_hidden_layers=1, hidden_size=32))
+
+
+def with_glm_vision(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
+    """The same for GLM-4.1V and GLM-4.5V."""
+    within(folder, model, "model.language_model.", "", "60KB", fused=False)
+    seen = ["model.visual.patch_embed.proj.weight", "model.visual.downsample.weight"]
+    add_tensors(folder, "model-vision.safetensors", seen, dtype)
+    kind, name = ("glm4v_moe", "Glm4vMoe") if "Moe" in type(model).__name__ else ("glm4v", "Glm4v")
+    return dict(architectures=[f"{name}ForConditionalGeneration"], model_type=kind, image_token_id=12,
+                tie_word_embeddings=False, vision_config=dict(model_type=f"{kind}_vision", depth=1, hidden_size=32))
 
 
 def with_llama4_vision(folder: pathlib.Path, model, dtype: torch.dtype) -> dict:
@@ -514,6 +530,9 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         around = with_vision(folder, model, case.dtype, "40KB")
     elif shape.arch == "mistral3":
         around = with_pixtral(folder, model, case.dtype)
+    elif "mrope_section" in shape.rope:
+        around = with_glm_vision(folder, model, case.dtype)
+        more = dict(model_type=around["model_type"] + "_text")
     elif shape.arch == "llama4":
         around = with_llama4_vision(folder, model, case.dtype)
     model.to(torch.float32)
@@ -533,6 +552,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     dropped += family.dropped if family else []
     dropped += ["architectures"] if shape.arch == "mistral4" else []  # the converter knows only that around it
     dropped += ["layer_types"] if shape.arch == "qwen3next" else []
+    dropped += ["num_nextn_predict_layers"] if "mrope_section" in shape.rope else []
     dropped += ["n_routed_experts", "n_shared_experts"] if shape.arch == "bailingmoe2" else []
     dropped += kda.dropped(shape) if shape.arch in kda.FAMILIES else []
     dropped += mamba.dropped(shape) if shape.arch in mamba.FAMILIES else []

@@ -31,6 +31,8 @@ from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
 from transformers.models.gemma4_unified import image_processing_gemma4_unified
+from transformers.models.glm4v.image_processing_pil_glm4v import Glm4vImageProcessorPil
+from transformers.models.glm4v.processing_glm4v import Glm4vProcessor
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
@@ -174,16 +176,21 @@ def lfm2(settings, image):
     return tiles, text, own
 
 
-def qwen(settings, image):
-    own = Qwen2VLImageProcessorPil(**settings)
+def qwen(settings, image, processor=Qwen2VLImageProcessorPil, text=(Qwen3VLProcessor, "<|image_pad|>")):
+    own = processor(**settings)
     out = own(image, return_tensors="np")
     _, rows, columns = map(int, out["image_grid_thw"][0])
     m, p = own.merge_size, own.patch_size
     values = out["pixel_values"].reshape(rows // m, columns // m, m, m, 3, 2, p, p)
     assert (values[:, :, :, :, :, 0] == values[:, :, :, :, :, 1]).all()
     values = values[:, :, :, :, :, 0].transpose(0, 2, 1, 3, 4, 5, 6).reshape(rows, columns, -1)
-    text = made(Qwen3VLProcessor, image_processor=own, image_token="<|image_pad|>").replace_image_token(out, 0)
+    kind, token = text
+    text = made(kind, image_processor=own, image_token=token).replace_image_token(out, 0)
     return [values], text, own
+
+
+def glm4v(settings, image):
+    return qwen(settings, image, Glm4vImageProcessorPil, (Glm4vProcessor, "<|image|>"))
 
 
 def gemma4(settings, image):
@@ -320,6 +327,11 @@ def processors():
             tiles, text, own = idefics3(settings, noise(*size, seed), 16, merge)
             model = {"vision_config": {"patch_size": 16}, "scale_factor": merge}
             yield case("SmolVLMImageProcessor", settings, None, model, size, seed, tiles, text, "<image>", own)
+    for settings in [{}, {"size": {"shortest_edge": 12544, "longest_edge": 60000}}]:
+        for size in SIZES + LARGE[:1]:
+            seed += 1
+            tiles, text, own = glm4v(settings, noise(*size, seed))
+            yield case("Glm4vImageProcessor", settings, None, {}, size, seed, tiles, text, "<|image|>", own)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from tiny.formats import decode, encode
 from tiny.recurrent import Order
 from tiny.shapes import MODELS, VOCAB
 from tiny.tensors import half, names, unpermute
-from towers import gemma3_vl, gemma4_unified, gemma4_vl, idefics3_vl, lfm2_vl, mistral3_vl, qwen_vl
+from towers import gemma3_vl, gemma4_unified, gemma4_vl, glm4_vl, idefics3_vl, lfm2_vl, mistral3_vl, qwen_vl
 
 MODELS_FOLDER = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 OUT = MODELS_FOLDER / "vision"
@@ -51,6 +51,8 @@ TOWERS = {
     "gemma4-e-vl-f32": (gemma4_vl, "gemma4-e-f32", Q.F32, 1e-6), "gemma4-moe-vl-f32": (gemma4_vl, "gemma4-moe-f32", Q.F32, 1e-6),
     "gemma4-unified-f32": (gemma4_unified, "gemma4-f32", Q.F32, 1e-6),
     "qwen35-f32": (qwen_vl, "qwen35-f32", Q.F32, 1e-6),
+    "glm4-vl-f32": (glm4_vl, "glm4v-f32", Q.F32, 1e-6), "glm4-vl-q8_0": (glm4_vl, "glm4v-f32", Q.Q8_0, 1e-3),
+    "glm4-moe-vl-f32": (glm4_vl, "glm4v-moe-f32", Q.F32, 1e-6),
     "idefics3-vl-f32": (idefics3_vl, "llama3-f32", Q.F32, 1e-6), "idefics3-vl-q8_0": (idefics3_vl, "llama3-f32", Q.Q8_0, 1e-3),
 }
 # The token that stands for a row of a picture.

@@ -25,8 +25,9 @@ CONVERT = CRATES / "convert/src"
 SIZES = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_experts",
          "num_local_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size", "intermediate_size_mlp",
          "shared_expert_intermediate_size", "linear_num_key_heads", "linear_num_value_heads"}
-# Where a model lies within another, the class of the text model; Mistral Small 3 has another than Ministral 3, LFM2-VL names none.
-WITHIN = {"mistral3": "mistral", "lfm2_vl": "lfm2"}
+# Where a model lies within another, the class of the text model: Mistral Small 3 has another than Ministral 3, and others name
+# none.
+WITHIN = {"mistral3": "mistral", "lfm2_vl": "lfm2", "glm46v": "glm4v", "idefics3": "llama", "smolvlm": "llama"}
 # The code of the authors has a copy of the class.
 COPIES = {"kimi_k2": "deepseek_v3"}
 # Layers of the models from which the lists of layers are read.

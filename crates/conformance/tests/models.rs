@@ -296,6 +296,7 @@ fn zeroing_any_block_moves_the_logits_far() {
             "exaone-moe",
             "glm4-lite",
             "glm4moe",
+            "glm4v-moe",
             "granitehybrid-f32",
             "granitemoe-q8_0",
             "hunyuan-moe",

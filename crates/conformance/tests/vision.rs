@@ -432,7 +432,7 @@ fn folders_are_the_files() {
     let goldens = goldens();
     let folders = goldens.iter().map(|golden| (golden, golden::vision_folder().join(golden.name)));
     let folders: Vec<_> = folders.filter(|(_, folder)| folder.is_dir()).collect();
-    assert_eq!(folders.len(), 10);
+    assert_eq!(folders.len(), 12);
     for (golden, folder) in folders {
         let opened = open_tower(&folder, 2).unwrap().expect("a tower");
         let path = std::env::temp_dir().join(format!("{}-{}.gguf", golden.name, std::process::id()));
@@ -585,7 +585,7 @@ fn logits_of_pixels_are_those_of_transformers() {
         assert!(error <= EXACT_TOLERANCE, "{}: {error:e}", golden.name);
         families.insert(golden.tower.metadata().required::<&str>("clip.projector_type").unwrap().to_owned());
     }
-    assert_eq!(families.len(), 7, "{families:?}");
+    assert_eq!(families.len(), 8, "{families:?}");
 }
 
 /// The text model within a folder of a vision model is that of a folder without: LFM2's, and Gemma 3's, whose settings leave
@@ -665,7 +665,7 @@ fn parts_of_whole_images_are_refused() {
 #[test]
 fn other_towers_are_refused_by_name() {
     let text = Golden::read("lfm2-vl-f32").text;
-    for projector in ["llama4", "glm4v", "internvl", "qwen2.5vl_merger"] {
+    for projector in ["llama4", "glm5v", "internvl", "qwen2.5vl_merger"] {
         let mut header = GgufWriter::new();
         header.set("general.architecture", "clip").unwrap();
         header.set("clip.projector_type", projector).unwrap();

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Family, OlderScaling, Rotated};
+use super::family::{Family, OlderScaling, Rotated, Share};
 use super::keys::{Pairs, needed};
 
 const KNOWN: &str = "default, linear, dynamic, yarn, longrope or llama3";
@@ -163,6 +163,23 @@ fn rotated(
     match config.count("rotary_dim")? {
         Some(width) => Ok(Some(width)),
         None => Ok(Some((f64::from(head) * default) as u32)),
+    }
+}
+
+/// Of a head of so many rows, those that are rotated, in a family without layers of several kinds.
+pub(super) fn rotated_rows(config: &Config, head: usize, usual: Share) -> Result<usize, ConvertError> {
+    let inner = ["rope_scaling", "rope_parameters"].map(|key| config.object(key)).into_iter();
+    let inner = inner.collect::<Result<Vec<_>, _>>()?;
+    let of_all = inner.iter().flatten().chain([config]).map(share).collect::<Result<Vec<_>, _>>()?;
+    let usual = f64::from(usual.0) / f64::from(usual.1);
+    let stated = of_all.into_iter().flatten().next();
+    let rows = match (stated, config.count("rotary_dim")?) {
+        (None, Some(width)) => width as usize,
+        (stated, _) => (head as f64 * stated.unwrap_or(usual)) as usize,
+    };
+    match rows <= head && rows.is_multiple_of(2) {
+        true => Ok(rows),
+        false => Err(config.wrong(SHARE, &rows.into(), format!("an even number of the {head} rows of a head"))),
     }
 }
 

@@ -50,6 +50,11 @@ pub(super) enum RowOrder {
     Pairs {
         head: usize,
     },
+    /// See [`How::HalfRows`](super::family::How::HalfRows); of the rows of a head, the first `rotated` are pairs.
+    Halves {
+        head: usize,
+        rotated: usize,
+    },
     /// The first (0) or the second (1) of two matrices with this many rows each, one after the other.
     Half {
         rows: usize,
@@ -98,6 +103,13 @@ impl RowOrder {
             RowOrder::Pairs { head } => {
                 let (start, within) = (row / head * head, row % head);
                 start + within % 2 * (head / 2) + within / 2
+            }
+            RowOrder::Halves { head, rotated } => {
+                let (start, within) = (row / head * head, row % head);
+                let pairs = rotated / 2;
+                let is_second = within >= pairs;
+                let of_pair = 2 * (within - pairs * usize::from(is_second)) + usize::from(is_second);
+                start + if within < rotated { of_pair } else { within }
             }
             RowOrder::Half { rows, which } => (row / rows * 2 + which) * rows + row % rows,
             RowOrder::Interleaved { which } => 2 * row + which,
@@ -269,6 +281,7 @@ mod tests {
         let rows = |order: RowOrder, count| (0..count).map(|row| order.source(row)).collect::<Vec<_>>();
         assert_eq!(rows(RowOrder::Same, 3), [0, 1, 2]);
         assert_eq!(rows(RowOrder::Pairs { head: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        assert_eq!(rows(RowOrder::Halves { head: 6, rotated: 4 }, 12), [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]);
         assert_eq!(rows(RowOrder::Half { rows: 2, which: 1 }, 4), [2, 3, 6, 7]);
         assert_eq!(rows(RowOrder::Interleaved { which: 1 }, 3), [1, 3, 5]);
         let tiled = |first, width| RowOrder::Tiled { first, keys: 2, shared: 3, width };

@@ -18,7 +18,7 @@ use super::keys::needed;
 use super::latent::head_matrices;
 use super::mlx::{Quantization, Target};
 use super::packed::{self, joined};
-use super::rope::bounded;
+use super::rope::{bounded, rotated_rows};
 use super::rows::{RowOrder, RowPlan, Stored};
 
 /// A tensor of the file to be written.
@@ -373,14 +373,23 @@ impl<'a> Planner<'a, '_> {
                 let planned = head_matrices(self.config, how == How::LatentKeys, &shape)?;
                 return planned.map_or_else(refuse, Ok);
             }
-            How::PairRows(settings) => {
+            How::PairRows(settings) | How::HalfRows { heads: settings, .. } => {
                 let setting = settings.iter().find(|setting| self.config.value(setting).is_some());
                 let heads = needed(self.config, setting.or(settings.first()).copied().unwrap_or_default())?;
                 let rows = shape.first().copied().unwrap_or_default();
                 if heads == 0 || !rows.is_multiple_of(2 * u64::from(heads)) {
                     return refuse(format!("whose rows are not {heads} heads of even width"));
                 }
-                (0, RowOrder::Pairs { head: (rows / u64::from(heads)) as usize })
+                let head = (rows / u64::from(heads)) as usize;
+                (
+                    0,
+                    match how {
+                        How::HalfRows { rotated, .. } => {
+                            RowOrder::Halves { head, rotated: rotated_rows(self.config, head, rotated)? }
+                        }
+                        _ => RowOrder::Pairs { head },
+                    },
+                )
             }
             How::Half { axis, which } | How::Interleaved { axis, which } => {
                 let Some(both) = shape.get_mut(axis).filter(|both| both.is_multiple_of(2)) else {

@@ -233,6 +233,16 @@ impl TowerPlanner<'_> {
                 self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
                 Ok(())
             }
+            TowerHow::Convolution => {
+                let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
+                let wrong = || wrong_shape(&tensor.name, &tensor.shape, "which is no convolution of squares");
+                let shape: Vec<u64> = tensor.shape.iter().rev().copied().collect();
+                let elements = shape.iter().try_fold(1, |all: u64, &n| all.checked_mul(n)).ok_or_else(wrong)?;
+                let mut values = vec![0.0; usize::try_from(elements).map_err(|_| wrong())?];
+                float(tensor)?.decode(self.checkpoint.data(tensor), &mut values).ok_or_else(wrong)?;
+                self.tensors.push(OutputTensor { name: ours, shape, source: Source::Values(values) });
+                Ok(())
+            }
             TowerHow::ChannelsLast | TowerHow::ChannelsFirst | TowerHow::Frame(_) => {
                 let tensor = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(name))?;
                 let (shape, values) = patches(self.checkpoint, tensor, &tensor.shape, rule.how)?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::fit::{Fit, Size};
+use crate::fit::{Fit, Size, Small};
 use crate::grid::{Grid, Tiling};
 use crate::kind::Kind;
 use crate::processor::Processor;
@@ -46,7 +46,8 @@ impl Configs {
         keys.common(&mut own)?;
         match kind {
             Kind::Lfm2Vl => keys.lfm2(&mut own)?,
-            Kind::Qwen => keys.qwen(&mut own)?,
+            Kind::Qwen => keys.qwen(&mut own, 1)?,
+            Kind::Glm4v => keys.qwen(&mut own, 2)?,
             Kind::Gemma4 => keys.gemma4(&mut own)?,
             Kind::Gemma4Unified => {
                 let mut merged = Kind::Gemma4.processor();
@@ -192,7 +193,7 @@ impl<'a> Keys<'a> {
         let pixels = (own.patch * own.merge).pow(2);
         let least = self.number("min_image_tokens", MAX_TOKENS)?.unwrap_or(64);
         let most = self.number("max_image_tokens", MAX_TOKENS)?.unwrap_or(256);
-        own.fit = Fit::Area { min: least * pixels, max: most * pixels, has_floor: true };
+        own.fit = Fit::Area { min: least * pixels, max: most * pixels, small: Small::Floor };
         let tolerance = self.value("max_pixels_tolerance").and_then(Value::as_f64).unwrap_or(2.0);
         let side = self.number("tile_size", MAX_SIDE)?.unwrap_or(512);
         if !side.is_multiple_of(own.patch) {
@@ -214,17 +215,18 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    fn qwen(&self, own: &mut Processor) -> Result<(), Error> {
+    /// The limits are those of so many frames.
+    fn qwen(&self, own: &mut Processor, frames: usize) -> Result<(), Error> {
         self.number("patch_size", MAX_PATCH)?.iter().for_each(|&patch| own.patch = patch);
         self.number("merge_size", MAX_MERGE)?.iter().for_each(|&merge| own.merge = merge);
         let limit = |key: &'static str, edge: &'static str, default: usize| {
             let edge = self.at("size").map(|size| size.number(edge, MAX_PIXELS)).transpose()?.flatten();
             Ok::<_, Error>(self.number(key, MAX_PIXELS)?.or(edge).unwrap_or(default))
         };
-        let Fit::Area { min, max, has_floor } = own.fit else { return Ok(()) };
-        let min = limit("min_pixels", "shortest_edge", min)?;
-        let max = limit("max_pixels", "longest_edge", max)?;
-        own.fit = Fit::Area { min, max, has_floor };
+        let Fit::Area { min, max, small } = own.fit else { return Ok(()) };
+        let min = limit("min_pixels", "shortest_edge", min * frames)?.div_ceil(frames);
+        let max = limit("max_pixels", "longest_edge", max * frames)? / frames;
+        own.fit = Fit::Area { min, max, small };
         Ok(())
     }
 

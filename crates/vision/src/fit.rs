@@ -18,8 +18,8 @@ pub enum Fit {
         min: usize,
         /// The most pixels.
         max: usize,
-        /// Whether a side that rounds to 0 becomes one multiple before the pixels are counted.
-        has_floor: bool,
+        /// Pictures with a side that rounds to 0.
+        small: Small,
     },
     /// Shrunk or enlarged to fill a number of tokens (Gemma 4).
     Budget {
@@ -32,12 +32,23 @@ pub enum Fit {
     Within(Size),
 }
 
+/// What is done before the pixels of a picture are counted, one of whose sides rounds to no multiple.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Small {
+    /// Nothing: the picture has no pixels.
+    Any,
+    /// The side becomes one multiple.
+    Floor,
+    /// A picture with a side below one multiple is enlarged until that has one.
+    Enlarged,
+}
+
 impl Fit {
     /// The size that a picture is resized to.
     pub fn size(&self, from: Size, side: usize) -> Size {
         let side = side.max(1);
         match *self {
-            Fit::Area { min, max, has_floor } => area(from, side, min, max, has_floor),
+            Fit::Area { min, max, small } => area(from, side, min, max, small),
             Fit::Budget { tokens } => budget(from, side, tokens),
             Fit::Fixed(size) => size,
             Fit::Within(size) => within(from, side, size),
@@ -59,12 +70,16 @@ pub(crate) fn most_multiples(pixels: u64, ratio: u64, side: usize, by: f64) -> u
     rows.take_while(|&rows| rows == 1 || (rows as f64 - by) * f <= longest).map(of_rows).max().unwrap_or(1)
 }
 
-fn area(from: Size, side: usize, min: usize, max: usize, has_floor: bool) -> Size {
+fn area(from: Size, side: usize, min: usize, max: usize, small: Small) -> Size {
     let f = side as f64;
-    let (height, width) = (from.height as f64, from.width as f64);
+    let (mut height, mut width) = (from.height as f64, from.width as f64);
+    if small == Small::Enlarged && height.min(width) < f {
+        let scale = (f / height).max(f / width);
+        (height, width) = ((height * scale).trunc(), (width * scale).trunc());
+    }
     // Python rounds a half to the even neighbour.
     let rounded = |length: f64| (length / f).round_ties_even() as usize * side;
-    let floor = |length: usize| if has_floor { length.max(side) } else { length };
+    let floor = |length: usize| if small == Small::Floor { length.max(side) } else { length };
     let (high, wide) = (floor(rounded(height)), floor(rounded(width)));
     if high * wide > max {
         let beta = (height * width / max as f64).sqrt();

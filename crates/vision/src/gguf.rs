@@ -4,7 +4,7 @@
 //! llama.cpp pads a picture that transformers stretches: this crate stretches.
 
 use crate::error::Error;
-use crate::fit::{Fit, Size};
+use crate::fit::{Fit, Size, Small};
 use crate::grid::Grid;
 use crate::kind::Kind;
 use crate::processor::Processor;
@@ -73,9 +73,10 @@ impl ProjectorKeys {
         match &mut own.fit {
             fit @ Fit::Area { .. } if kind == Kind::Lfm2Vl => {
                 let (min, max) = range((64 * pixels, 256 * pixels));
-                *fit = Fit::Area { min, max, has_floor: true };
+                *fit = Fit::Area { min, max, small: Small::Floor };
             }
-            Fit::Area { min, max, .. } => (*min, *max) = range(QWEN_PIXELS),
+            Fit::Area { min, max, .. } if kind == Kind::Qwen => (*min, *max) = range(QWEN_PIXELS),
+            Fit::Area { min, max, .. } => (*min, *max) = range((*min, *max)),
             // The key has a size that the models do not use.
             Fit::Budget { tokens } => *tokens = self.max_pixels.map_or(*tokens, |most| most as usize / pixels).max(1),
             fit @ Fit::Fixed(_) => {

@@ -1,6 +1,6 @@
 //! The kinds of processors, with the values of keys that files leave out.
 
-use crate::fit::{Fit, Size};
+use crate::fit::{Fit, Size, Small};
 use crate::grid::{Grid, Tiling};
 use crate::layout::{Marks, TileMarks};
 use crate::processor::Processor;
@@ -14,6 +14,8 @@ pub enum Kind {
     Lfm2Vl,
     /// Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen 3.5 and 3.6.
     Qwen,
+    /// GLM-4.1V, 4.5V and 4.6V.
+    Glm4v,
     /// Gemma 4.
     Gemma4,
     /// Gemma 4 12B, whose patches are whole tokens.
@@ -30,6 +32,8 @@ pub enum Kind {
 const KINDS: &[(Kind, &str, &[&str])] = &[
     (Kind::Lfm2Vl, "Lfm2VlImageProcessor", &["lfm2"]),
     (Kind::Qwen, "Qwen2VLImageProcessor", &["qwen3vl_merger", "qwen2.5vl_merger", "qwen2vl_merger"]),
+    (Kind::Glm4v, "Glm4vImageProcessor", &["glm4v"]),
+    (Kind::Glm4v, "Glm46VImageProcessor", &[]),
     (Kind::Gemma4, "Gemma4ImageProcessor", &["gemma4v"]),
     (Kind::Gemma4Unified, "Gemma4UnifiedImageProcessor", &["gemma4uv"]),
     (Kind::Gemma3, "Gemma3ImageProcessor", &["gemma3"]),
@@ -82,13 +86,18 @@ impl Kind {
         match self {
             Kind::Lfm2Vl => {
                 let pixels = 32 * 32;
-                let fit = Fit::Area { min: 64 * pixels, max: 256 * pixels, has_floor: true };
+                let fit = Fit::Area { min: 64 * pixels, max: 256 * pixels, small: Small::Floor };
                 let large = (2 * 256 * pixels) as f64;
                 let tiling = Tiling { side: 512, grid: Grid::Closest { min: 2, max: 10, large }, has_overview: true };
                 Processor { tiling: Some(tiling), ..of(16, 2, fit, Filter::Bilinear, halves) }
             }
             Kind::Qwen => {
-                let fit = Fit::Area { min: 56 * 56, max: 28 * 28 * 1280, has_floor: false };
+                let fit = Fit::Area { min: 56 * 56, max: 28 * 28 * 1280, small: Small::Any };
+                of(14, 2, fit, Filter::Bicubic, clip)
+            }
+            Kind::Glm4v => {
+                // The class counts the pixels of two frames, of which a picture has one.
+                let fit = Fit::Area { min: 112 * 112 / 2, max: 28 * 28 * 15_000 / 2, small: Small::Enlarged };
                 of(14, 2, fit, Filter::Bicubic, clip)
             }
             Kind::Gemma4 => of(16, 3, Fit::Budget { tokens: 280 }, Filter::Bicubic, ([0.0; 3], [1.0; 3])),
@@ -129,6 +138,10 @@ impl Kind {
             Kind::Qwen => {
                 let around = ("<|vision_start|>".to_owned(), "<|vision_end|>".to_owned());
                 Marks { around, ..of("<|image_pad|>", "<|image_pad|>", "", "") }
+            }
+            Kind::Glm4v => {
+                let around = ("<|begin_of_image|>".to_owned(), "<|end_of_image|>".to_owned());
+                Marks { around, ..of("<|image|>", "<|image|>", "", "") }
             }
             Kind::Gemma4 | Kind::Gemma4Unified => of("<|image|>", "<|image|>", "<|image>", "<image|>"),
             Kind::Gemma3 => of("<start_of_image>", "<image_soft_token>", "\n\n<start_of_image>", "<end_of_image>\n\n"),

@@ -24,7 +24,7 @@ mod resize;
 
 pub use configs::Configs;
 pub use error::{Error, PictureError};
-pub use fit::{Fit, Size};
+pub use fit::{Fit, Size, Small};
 pub use gguf::ProjectorKeys;
 pub use grid::{Grid, Tiling};
 pub use kind::Kind;

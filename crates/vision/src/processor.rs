@@ -179,8 +179,8 @@ impl Processor {
     fn fit_of(&self, detail: Detail) -> Fit {
         match (detail, self.fit) {
             (Detail::High, fit) | (Detail::Low, fit @ Fit::Fixed(_)) => fit,
-            (Detail::Low, Fit::Area { min, max, has_floor }) => {
-                Fit::Area { min: min.min(LOW_PIXELS), max: max.min(LOW_PIXELS), has_floor }
+            (Detail::Low, Fit::Area { min, max, small }) => {
+                Fit::Area { min: min.min(LOW_PIXELS), max: max.min(LOW_PIXELS), small }
             }
             (Detail::Low, Fit::Budget { tokens }) => {
                 let side = self.patch * self.merge;

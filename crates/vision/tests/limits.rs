@@ -169,6 +169,10 @@ fn keys_of_gguf_files_make_the_processor_of_the_folder() {
         "size": {"shortest_edge": 65536, "longest_edge": 16777216}, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
     });
     assert_eq!(keys("qwen3vl_merger", 16, 768, 2).read().unwrap(), folder(qwen, json!({})));
+    let glm = json!({
+        "image_processor_type": "Glm46VImageProcessorFast", "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5],
+    });
+    assert_eq!(keys("glm4v", 14, 336, 2).read().unwrap(), folder(glm, json!({})));
     let gemma4 = folder(json!({"image_processor_type": "Gemma4ImageProcessor", "do_normalize": false}), json!({}));
     assert_eq!(keys("gemma4v", 16, 224, 3).read().unwrap(), gemma4);
     let gemma3 = json!({"image_processor_type": "Gemma3ImageProcessor", "size": {"height": 896, "width": 896}});
@@ -185,7 +189,7 @@ fn keys_of_gguf_files_make_the_processor_of_the_folder() {
     assert_eq!(
         limited.read().unwrap_err().to_string(),
         "clip.projector_type: the image processor `kimivl` is not supported; expected one of lfm2, qwen3vl_merger, \
-         qwen2.5vl_merger, qwen2vl_merger, gemma4v, gemma4uv, gemma3, pixtral, idefics3"
+         qwen2.5vl_merger, qwen2vl_merger, glm4v, gemma4v, gemma4uv, gemma3, pixtral, idefics3"
     );
 }
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from . import shapes
+from .recurrent import Order
 from .shapes import CONTEXT, EPS, Shape
 
 DENSE = ("seed_oss", "smollm3", "phi3", "glm4", "olmo2", "exaone4", "cohere2", "mistral3")
@@ -145,8 +146,17 @@ def join(attention) -> None:
         start += rows
 
 
+def halves(heads: int, shape: Shape) -> np.ndarray:
+    """The rows of heads, of which the rotated ones are in pairs of neighbours, as pairs of halves."""
+    head = np.arange(shape.head)
+    rotated = np.concatenate([head[:shape.rotary:2], head[1:shape.rotary:2], head[shape.rotary:]])
+    return (np.arange(heads)[:, None] * shape.head + rotated).reshape(-1)
+
+
 def attention(shape: Shape) -> list:
     q, k = (shape.heads, shape.kv_heads) if shape.arch in PERMUTED else (0, 0)
+    if shape.arch == "glm4" and "mrope_section" in shape.rope:
+        q, k = (Order(rows=halves(heads, shape)) for heads in (shape.heads, shape.kv_heads))
     rows = [("attn_output.weight", "self_attn.o_proj.weight", 0)]
     if shape.arch in ("phi3", "bailingmoe2"):
         rows.append(("attn_qkv.weight", "self_attn.joined" if shape.experts else "self_attn.qkv_proj.weight", 0))

@@ -92,6 +92,8 @@ def write_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if shape.rotary:
         writer.add_rope_dimension_count(shape.rotary)
+    if "mrope_section" in shape.rope:
+        writer.add_rope_dimension_sections([*shape.rope["mrope_section"], 0])
     if shape.nextn:
         writer.add_nextn_predict_layers(shape.nextn)
     if shape.arch in ("granite", "granitemoe"):

@@ -74,6 +74,8 @@ const REFUSED: &[&str] = &[
     "glm4-lite",
     "gpt-oss",
     "gpt-oss-dense",
+    "glm4v",
+    "glm4v-moe",
     "granitehybrid",
     "granitehybrid-dense",
     "granitemoe",

@@ -141,18 +141,18 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["glm4"],
-        checkpoints: "GLM-4 9B and 32B 0414",
-        layers: "norms before and after each block, RoPE on half of each head",
+        checkpoints: "GLM-4 9B and 32B 0414; GLM-4.1V 9B and GLM-4.6V Flash",
+        layers: "norms before and after each block, RoPE on half of each head; with [images](#images), of three positions",
         calls: "",
-        lacks: "vision models",
+        lacks: "GLM-OCR",
     },
     Row {
         architectures: &["glm4moe"],
-        checkpoints: "GLM-4.5, 4.5-Air, 4.6, 4.7",
+        checkpoints: "GLM-4.5, 4.5-Air, 4.6, 4.7; GLM-4.5V and 4.6V",
         layers: "the first 1 or 3 dense; sigmoid, a shared expert; half of each head rotated; norms of queries and \
-                 keys in the larger ones",
+                 keys in the larger ones; with [images](#images), RoPE of three positions",
         calls: "`<arg_key>`",
-        lacks: "vision models",
+        lacks: "",
     },
     Row {
         architectures: &["gpt-oss"],
@@ -309,10 +309,10 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["mistral3"],
-        checkpoints: "Ministral 3 3B, 8B and 14B, and Mistral Small 3, as text",
+        checkpoints: "Ministral 3 3B, 8B and 14B, and Mistral Small 3",
         layers: "queries have a temperature, which grows at each multiple of the original context (16,384 tokens)",
         calls: "",
-        lacks: "vision towers; magnitudes of YaRN other than 1",
+        lacks: "magnitudes of YaRN other than 1",
     },
     Row {
         architectures: &["mistral4"],
@@ -379,7 +379,7 @@ const ROWS: &[Row] = &[
         checkpoints: "Qwen 1.5, 2, 2.5 and 3, dense",
         layers: "",
         calls: "",
-        lacks: "vision towers",
+        lacks: "",
     },
     Row {
         architectures: &["qwen2moe"],
@@ -412,19 +412,19 @@ const ROWS: &[Row] = &[
     },
     Row {
         architectures: &["qwen3vl", "qwen3vlmoe"],
-        checkpoints: "Qwen3-VL as text",
+        checkpoints: "Qwen3-VL",
         layers: "each pair of a head turns by one of three positions, which are equal in text (llama.cpp leaves the \
                  last pairs still; gristmill rotates them, as transformers)",
         calls: "",
-        lacks: "vision towers",
+        lacks: "",
     },
     Row {
         architectures: &["qwen35", "qwen35moe"],
-        checkpoints: "Qwen 3.5 and 3.6 as text, dense and with experts",
+        checkpoints: "Qwen 3.5, 3.6 and 3.8, dense and with experts",
         layers: "as `qwen3next`; value head i reads key head i modulo their number; RoPE of three positions, which \
                  are equal in text",
         calls: "",
-        lacks: "vision towers",
+        lacks: "",
     },
     Row {
         architectures: &["seed_oss"],

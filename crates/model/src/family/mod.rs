@@ -42,8 +42,8 @@ families! {
     gemma2: ["gemma2"], [FAMILY];
     gemma3: ["gemma3"], [FAMILY, VISION_FAMILY];
     gemma4: ["gemma4"], [FAMILY];
-    glm4: ["glm4"], [FAMILY];
-    glm4moe: ["glm4moe"], [FAMILY];
+    glm4: ["glm4"], [FAMILY, WITHIN];
+    glm4moe: ["glm4moe"], [FAMILY, WITHIN];
     gpt_oss: ["gpt-oss"], [FAMILY];
     granite: ["granite", "granitemoe"], [FAMILY, MOE];
     granitehybrid: ["granitehybrid"], [FAMILY, BAMBA];
@@ -87,6 +87,7 @@ families! {
 towers! {
     gemma3_vl: ["gemma3"], [TOWER];
     gemma4_vl: ["gemma4v", "gemma4uv"], [TOWER, UNIFIED];
+    glm4_vl: ["glm4v"], [TOWER];
     idefics3_vl: ["idefics3"], [TOWER, SMOLVLM];
     lfm2_vl: ["lfm2"], [TOWER];
     mistral3_vl: ["pixtral"], [TOWER];

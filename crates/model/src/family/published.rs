@@ -206,6 +206,8 @@ pub enum TowerHow {
     Tables,
     /// The weights of patches for one of two frames.
     Frame(usize),
+    /// The weights of a convolution of squares of patches' rows, (output, channel, row, column).
+    Convolution,
     /// One matrix whose rows in each head are pairs of halves; the file has neighbours.
     PairRows,
 }
@@ -492,6 +494,14 @@ pub enum How {
     /// llama files store interleaved pairs. So the rows of each head are reordered. The number of heads is the first of
     /// these settings that is set.
     PairRows(&'static [&'static str]),
+    /// The reverse of [`How::PairRows`], of the rows that RoPE rotates: transformers stores interleaved pairs, and files of models
+    /// with multimodal RoPE have the first values of a head's pairs before the second values.
+    HalfRows {
+        /// The number of heads: the first of these settings that is set.
+        heads: &'static [&'static str],
+        /// The part of a head that is rotated, if no setting states it.
+        rotated: Share,
+    },
     /// The checkpoint's tensor consists of two halves along this axis (0 is outermost, and matrices are row-major).
     /// Takes the first half (0) or the second (1).
     Half { axis: usize, which: usize },
@@ -519,6 +529,10 @@ pub enum How {
     /// values of the first rank's heads, then those of the second's, and so on. Takes one of these parts of all ranks.
     Ranked(GroupPart),
 }
+
+/// A part of a whole, as numerator and denominator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(pub u32, pub u32);
 
 /// A part of the rows of a KV head, or of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -139,12 +139,21 @@ impl Builder<'_> {
     fn patches(&mut self, patches: RowsId, residual: RowsId) {
         let TowerSpec { patch, width, .. } = *self.spec;
         let mut bias = self.spec.patch_bias.then(|| self.vector("v.patch_embd.bias", width));
-        let (act, epilogue) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
+        let (act, add) = (self.prepare(patches), Epilogue::Add { scale: 1.0 });
+        let (y, mut epilogue) = match &self.spec.row_norm {
+            None => (residual, add),
+            Some(_) => (self.new_rows(width, "rows of patches"), Epilogue::Store),
+        };
         // A tower for videos has a kernel for each of two frames; a picture is both.
         for kernel in ["weight", "weight.1"].into_iter().take(self.spec.kernels) {
             let tensor = TensorSpec::new(format!("v.patch_embd.{kernel}"), &[patch, patch, 3, width]).of_patches();
             let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
-            self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y: residual });
+            self.nodes.push(Node::Matmul { weight, bias: bias.take(), act, epilogue, y });
+            epilogue = add;
+        }
+        if let Some(name) = &self.spec.row_norm {
+            let x = self.norm(name, NormKind::Rms, self.spec.norm_eps, y);
+            self.nodes.push(Node::Add { x, scale: 1.0, y: residual });
         }
     }
 
@@ -171,7 +180,10 @@ impl Builder<'_> {
         let [up, down] = if self.spec.is_swapped { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
         let x = self.norm(&name("ln2"), norm, norm_eps, residual);
         let h = match (self.spec.is_gated, is_clamped) {
-            (true, false) => self.gate_up([&name("ffn_gate"), &name("ffn_up")], inner, x),
+            (true, false) => {
+                let kind = if activation == GateKind::Sigmoid { Activation::SwiGlu } else { Activation::GeGlu };
+                self.gate_up([&name("ffn_gate"), &name("ffn_up")], kind, inner, x)
+            }
             (true, true) => {
                 let [gate, up] = ["ffn_gate", "ffn_up"].map(|part| self.clamped(&name(part), inner, x));
                 let (x, gate, out) = (self.all(up), self.all(gate), self.new_rows(inner, "an MLP"));
@@ -188,7 +200,7 @@ impl Builder<'_> {
 
     /// Attention of the whole picture, and the same as activations.
     fn attention(&mut self, layer: usize, x: RowsId) -> (RowsId, ActId) {
-        let &TowerSpec { width, heads, biases, scale, norm_eps, .. } = self.spec;
+        let &TowerSpec { width, heads, qkv_biases, scale, norm_eps, .. } = self.spec;
         let name = |part: &str| format!("v.blk.{layer}.{part}");
         let qkv = self.new_rows(3 * width, "queries, keys and values");
         if self.spec.is_clamped {
@@ -207,7 +219,7 @@ impl Builder<'_> {
                 parts.iter().map(|of| TensorSpec::new(format!("{}.{part}", name(of)), shape)).collect()
             };
             let weight = self.tensors.add_matrix(Role::Matrix, tensors("weight", &[width, rows]));
-            let bias = biases.then(|| self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
+            let bias = qkv_biases.then(|| self.tensors.add_vector(VectorSpec::Tensors(tensors("bias", &[rows]))));
             self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y: qkv });
         }
         let columns = |first: usize, end: usize| Columns { rows: qkv, first: first * width, end: end * width };
@@ -275,11 +287,10 @@ impl Builder<'_> {
     }
 
     /// activation(gate · x) · (up · x).
-    fn gate_up(&mut self, names: [&str; 2], inner: usize, x: RowsId) -> RowsId {
+    fn gate_up(&mut self, names: [&str; 2], activation: Activation, inner: usize, x: RowsId) -> RowsId {
         let (act, cols) = (self.prepare(x), self.cols(x));
         let tensors = names.map(|name| TensorSpec::new(format!("{name}.weight"), &[cols, inner])).to_vec();
         let weight = self.tensors.add_matrix(Role::GateUp, tensors);
-        let activation = if self.spec.activation == GateKind::Sigmoid { Activation::SwiGlu } else { Activation::GeGlu };
         let h = self.new_rows(inner, "an MLP");
         self.nodes.push(Node::GateUp { weight, activation, x: act, h, act: None });
         h
@@ -315,14 +326,23 @@ impl Builder<'_> {
                 out
             }
             Step::Linear { name, out, bias } => self.product(name, *out, *bias, x),
-            Step::JoinedByChannel { name, out } => {
-                let (act, cols) = (self.prepare(x), self.cols(x));
-                let tensor =
-                    TensorSpec::new(format!("{name}.weight"), &[cols, *out]).by_channel(self.spec.merge.pow(2));
+            Step::JoinedByChannel { name, out, bias, is_convolution } => {
+                let (act, cols, merge) = (self.prepare(x), self.cols(x), self.spec.merge);
+                let name_of_weight = format!("{name}.weight");
+                let tensor = match is_convolution {
+                    true => TensorSpec::new(name_of_weight, &[merge, merge, cols / merge.pow(2), *out]).of_patches(),
+                    false => TensorSpec::new(name_of_weight, &[cols, *out]),
+                };
+                let tensor = tensor.by_channel(merge.pow(2));
                 let weight = self.tensors.add_matrix(Role::Matrix, vec![tensor]);
+                let bias = bias.then(|| self.vector(&format!("{name}.bias"), *out));
                 let y = self.new_rows(*out, "a product");
-                self.nodes.push(Node::Matmul { weight, bias: None, act, epilogue: Epilogue::Store, y });
+                self.nodes.push(Node::Matmul { weight, bias, act, epilogue: Epilogue::Store, y });
                 y
+            }
+            Step::SwiGlu { names: [gate, up, down], inner, out } => {
+                let h = self.gate_up([gate, up], Activation::SwiGlu, *inner, x);
+                self.product(down, *out, false, h)
             }
             Step::Pool { scale } => {
                 let parts = self.spec.merge.pow(2);

@@ -41,6 +41,25 @@ fn aligned(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
     (0..to).map(weights).collect()
 }
 
+/// The weights of `from` cells for each of `to`: bicubic between the centres of cells, as `torch.nn.functional.grid_sample` with
+/// `padding_mode="border"`: cells beyond the edge are the outermost one.
+fn bicubic(from: usize, to: usize) -> Vec<(usize, Vec<f32>)> {
+    const A: f64 = -0.75;
+    let near = |t: f64| ((A + 2.0) * t - (A + 3.0)) * t * t + 1.0;
+    let far = |t: f64| ((A * t - 5.0 * A) * t + 8.0 * A) * t - 4.0 * A;
+    let weights = |i: usize| {
+        let at = (i as f64 + 0.5) * from as f64 / to as f64 - 0.5;
+        let part = at - at.floor();
+        let cell = |offset: i64| (at.floor() as i64 + offset).clamp(0, from as i64 - 1) as usize;
+        let first = cell(-1);
+        let mut weights = vec![0.0_f32; cell(2) - first + 1];
+        let taps = [(-1, far(1.0 + part)), (0, near(part)), (1, near(1.0 - part)), (2, far(2.0 - part))];
+        taps.into_iter().for_each(|(offset, weight)| weights[cell(offset) - first] += weight as f32);
+        (first, weights)
+    };
+    (0..to).map(weights).collect()
+}
+
 /// A square table of rows of `width` values, resized to `rows × columns`, in the given order of its places.
 pub(super) fn resized(
     positions: Positions,
@@ -53,6 +72,7 @@ pub(super) fn resized(
         Positions::None => return vec![0.0; order.len() * width],
         Positions::ColumnsAndRows { len } => return of_both(table, width, len, order),
         Positions::Antialiased { side } => (antialiased(side, rows), antialiased(side, columns), side),
+        Positions::Bicubic { side } => (bicubic(side, rows), bicubic(side, columns), side),
         Positions::Aligned { side } => (aligned(side, rows), aligned(side, columns), side),
     };
     let mut out = vec![0.0; order.len() * width];
@@ -93,6 +113,7 @@ mod tests {
         let of = |positions, size: [usize; 2]| resized(positions, &table, 2, size, &block_order(size[0], size[1], 1));
         let (smooth, aligned) = (Positions::Antialiased { side: 3 }, Positions::Aligned { side: 3 });
         assert!(of(smooth, [3, 3]) == table && of(aligned, [3, 3]) == table, "{order:?}");
+        assert_eq!(of(Positions::Bicubic { side: 3 }, [3, 3]), table);
         // One place has the average, or the first.
         let average = of(smooth, [1, 1]);
         assert!((average[0] - 8.0).abs() < 1e-5 && (average[1] - 9.0).abs() < 1e-5, "{average:?}");

@@ -37,13 +37,17 @@ pub struct TowerSpec {
     pub layers: usize,
     /// Kernels of the patches, whose sum is used: 2 if the tower reads videos too.
     pub kernels: usize,
-    /// The products of patches, and those of layers, have biases.
+    /// The product of patches has a bias.
     pub patch_bias: bool,
-    /// See [`Self::patch_bias`].
+    /// The products of layers have biases, but for queries, keys and values.
     pub biases: bool,
+    /// The products that make queries, keys and values have biases.
+    pub qkv_biases: bool,
     /// Layer norms with this number added to the variance: `v.patch_norm.1` of the patches' numbers, `v.patch_norm.2` of their
     /// rows, and `v.patch_norm.3` of rows with positions.
     pub patch_norms: Option<f32>,
+    /// The root-mean-square norm of the patches' rows before positions are added.
+    pub row_norm: Option<String>,
     /// The norm of patches before the first layer.
     pub pre_norm: Option<String>,
     /// Queries, keys and values have one matrix.
@@ -95,6 +99,12 @@ pub enum Positions {
     /// A square table, resized to the picture: bilinear between the centres of its cells, and averaged where the picture
     /// has fewer patches.
     Antialiased {
+        /// Rows, and columns, of the table.
+        side: usize,
+    },
+    /// A square table, resized to the picture: bicubic between the centres of its cells (a = −0.75), whose outermost ones are
+    /// repeated beyond its edges, and without averaging.
+    Bicubic {
         /// Rows, and columns, of the table.
         side: usize,
     },
@@ -169,6 +179,19 @@ pub enum Step {
         name: String,
         /// Its rows.
         out: usize,
+        /// Whether it has a bias.
+        bias: bool,
+        /// Whether the file has it as a tensor of (column, row, channel, output).
+        is_convolution: bool,
+    },
+    /// down · (silu(gate · x) · (up · x)).
+    SwiGlu {
+        /// The names of gate, up and down.
+        names: [String; 3],
+        /// Rows of gate and up.
+        inner: usize,
+        /// Rows of down.
+        out: usize,
     },
     /// A product with a matrix that the file has transposed.
     Transposed {
@@ -196,7 +219,9 @@ impl TowerSpec {
     pub(crate) fn table_shape(&self) -> Option<Vec<usize>> {
         match self.positions {
             Positions::None => None,
-            Positions::Antialiased { side } | Positions::Aligned { side } => Some(vec![self.width, side * side]),
+            Positions::Antialiased { side } | Positions::Bicubic { side } | Positions::Aligned { side } => {
+                Some(vec![self.width, side * side])
+            }
             Positions::ColumnsAndRows { len } => Some(vec![self.width, len, 2]),
         }
     }

@@ -1,9 +1,10 @@
 //! GLM-4-0414, dense: norms before and after each block; gate and up are one tensor. The published RoPE pairs are
-//! interleaved too, so no rows are reordered.
+//! interleaved too, so no rows are reordered. GLM-4.1V and 4.6V Flash have it within a multimodal model, whose files have pairs
+//! of halves.
 
-use crate::family::parts::{ATTENTION, BASE, COMMON, head_widths, needed, norm_epsilon};
+use crate::family::parts::{ATTENTION, BASE, COMMON, INNER, WIDTH, attention, head_widths, needed, norm_epsilon};
 use crate::family::phi3::published::FUSED;
-use crate::family::published::{Family, Mlx, Or, Rotated, Rule};
+use crate::family::published::{Family, How, Mlx, Or, Rotated, Rule, Share, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4"],
@@ -17,6 +18,28 @@ pub(crate) const FAMILY: Family = Family {
     mlps: &[FUSED],
     ..BASE
 };
+
+pub(crate) const WITHIN: Family = Family {
+    model_types: &["glm4v", "glm4v_text", "glm46v"],
+    mlx: Mlx::No,
+    keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(WIDTH)],
+    sections: Some([8, 12, 12]),
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[INNER],
+        towers: &["model.visual."],
+        named: "a tower for images",
+    }),
+    layer: &[NORMS, HALVES],
+    ..FAMILY
+};
+
+const ROTATED: Share = Share(1, 2);
+
+const HALVES: &[Rule] = &attention(
+    How::HalfRows { heads: &["num_attention_heads"], rotated: ROTATED },
+    How::HalfRows { heads: &["num_key_value_heads", "num_attention_heads"], rotated: ROTATED },
+);
 
 const NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),

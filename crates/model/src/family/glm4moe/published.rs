@@ -1,11 +1,11 @@
 //! GLM-4.5 to 4.7: the first layers are dense. The others have a shared expert, and experts routed by sigmoid with a
-//! selection bias.
+//! selection bias. GLM-4.5V and 4.6V have it within a multimodal model.
 
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, HEADS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED,
+    ATTENTION, BASE, COMMON, DENSE, EXPERTS, HEADS, INNER, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED,
     SELECTION_BIAS, SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
 };
-use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated, Within};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4_moe"],
@@ -26,6 +26,20 @@ pub(crate) const FAMILY: Family = Family {
     layer: &[POST_ATTENTION_NORMS, ATTENTION, OPTIONAL_QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
+};
+
+pub(crate) const WITHIN: Family = Family {
+    model_types: &["glm4v_moe", "glm4v_moe_text"],
+    mlx: Mlx::No,
+    mlx_settings: &[],
+    sections: Some([8, 12, 12]),
+    within: Some(Within {
+        settings: "text_config",
+        tensors: &[INNER],
+        towers: &["model.visual."],
+        named: "a tower for images",
+    }),
+    ..FAMILY
 };
 
 const KEYS: &[Key] = &[

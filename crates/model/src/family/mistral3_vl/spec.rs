@@ -24,7 +24,8 @@ pub(crate) fn spec(file: &KeyReader) -> Result<TowerSpec> {
     }
     steps.push(Step::Join);
     if merge > 1 {
-        steps.push(Step::JoinedByChannel { name: "mm.patch_merger".to_owned(), out: tower.width });
+        let name = "mm.patch_merger".to_owned();
+        steps.push(Step::JoinedByChannel { name, out: tower.width, bias: false, is_convolution: false });
     }
     steps.extend([linear("mm.1")?, Step::Activation(GateKind::Normal), linear("mm.2")?]);
     Ok(TowerSpec {

@@ -24,6 +24,13 @@ impl KeyReader<'_> {
         self.attention_in(style, Sections::None)
     }
 
+    /// Runs for a file that has sections, of a family whose text models have none.
+    pub(in crate::family) fn sections_if_set(&self) -> Result<Sections> {
+        let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
+        let is_set = sections.is_some_and(|sections| sections.iter().any(|&n| n != 0));
+        Ok(if is_set { Sections::Runs } else { Sections::None })
+    }
+
     /// [`Self::attention`] with these RoPE sections.
     pub(in crate::family) fn attention_in(&self, style: RopeStyle, sections: Sections) -> Result<AttentionSpec> {
         let heads = self.count("attention.head_count", MAX_WIDTH)?;
