@@ -192,6 +192,11 @@ impl Checkpoint {
         self.tensors.get(name).or_else(quantised).map(|(_, tensor)| tensor)
     }
 
+    /// The names of all tensors, also of those in missing files.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().chain(self.lacking.keys()).map(String::as_str)
+    }
+
     /// All tensors in order of their names.
     pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.values().map(|(_, tensor)| tensor)

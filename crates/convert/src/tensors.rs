@@ -93,7 +93,7 @@ pub(super) fn plan(
     let layers = needed(config, "num_hidden_layers")? as usize;
     let tied = tied(config)?;
     let prefixes = family.within.as_ref().map(|within| within.tensors).unwrap_or_default();
-    let has = |prefix: &&Prefix| checkpoint.tensors().any(|tensor| tensor.name.starts_with(prefix.model));
+    let has = |prefix: &&Prefix| checkpoint.names().any(|name| name.starts_with(prefix.model));
     let within = prefixes.iter().find(has);
     let is_of_mlx =
         |tensor: &Tensor| is_taps_of_mlx(tensor) || family.mlx_adds_one.is_some_and(|end| tensor.name.ends_with(end));

@@ -1,6 +1,7 @@
 //! Folders as transformers saves them from other classes than that of the language model, named templates, and missing
 //! files of prediction heads.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use gristmill_files::gguf::{Array, GgufFile, Value};
@@ -132,6 +133,20 @@ fn a_missing_file_of_prediction_heads_is_left_out() {
         rename(&damaged, |tensor| (tensor != needed).then(|| tensor.to_owned()));
         damaged.json(index, |index| index["weight_map"][needed] = json!("gone.safetensors"));
         damaged.refused(&["gone.safetensors", "is missing", index, "fetch it too"]);
+    }
+}
+
+/// Of a model within another one, too, the first missing file is named, if all are missing.
+#[test]
+fn a_folder_without_its_weights_names_their_file() {
+    for name in ["qwen35moe", "mistral3", "glm4moe"] {
+        let folder = Folder::copy(name, "no-weights");
+        let index: Json =
+            serde_json::from_slice(&fs::read(folder.path("model.safetensors.index.json")).unwrap()).unwrap();
+        let files: BTreeSet<&str> =
+            index["weight_map"].as_object().unwrap().values().map(|file| file.as_str().unwrap()).collect();
+        files.iter().for_each(|file| folder.remove(file));
+        folder.refused(&["model-00001-of-", "is missing", "model.safetensors.index.json", "fetch it too"]);
     }
 }
 
