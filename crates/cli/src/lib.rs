@@ -125,6 +125,8 @@ gristmill --help lists all commands.";
 /// Runs the command of these arguments, which do not contain the program's name, and returns the exit code. Wrong usage and
 /// signals end the process.
 pub fn main(arguments: Vec<OsString>) -> u8 {
+    // Before any thread starts.
+    gristmill_collective::disable_multicast();
     let code = match parse(arguments) {
         Ok(command) => {
             let outcome = execute(command);

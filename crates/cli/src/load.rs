@@ -291,6 +291,9 @@ fn load(
     bar.finish_and_clear();
     let model = Arc::new(with_tower(model?, projector, log)?);
     log.detail(format_args!("device: {}", model.device_name()));
+    if let Some(sums) = model.sums() {
+        log.detail(format_args!("sums over devices: {sums}"));
+    }
     let (bytes, seconds) = (plan.weights, start.elapsed().as_secs_f64());
     let [all, rate] = [bytes, (bytes as f64 / seconds) as u64].map(console::bytes);
     log.detail(format_args!("weights: {all} loaded in {seconds:.2} s, {rate}/s"));

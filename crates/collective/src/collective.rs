@@ -47,6 +47,12 @@ pub trait Collective: Send + Sync + Debug {
     /// As [`all_reduce`](Self::all_reduce), and if there is no rank `from`, or it sent another number of values.
     fn receive(&self, from: usize, values: &mut [f32]) -> Result<(), Error>;
 
+    /// Looks whether the group has failed: for a rank that makes no calls at the moment, from any thread.
+    ///
+    /// # Errors
+    /// The error of all later calls.
+    fn look(&self) -> Result<(), Error>;
+
     /// Ends the group, because this rank failed: each later or waiting call of any rank returns [`Error::Lost`] with this rank and
     /// the reason, unless the group failed before.
     fn abort(&self, reason: &str);

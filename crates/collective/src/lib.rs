@@ -24,5 +24,5 @@ mod threads;
 pub use collective::Collective;
 pub use error::Error;
 pub use mpi::Mpi;
-pub use nccl::{Nccl, NcclGroup, NcclLibrary};
+pub use nccl::{Nccl, NcclGroup, NcclLibrary, disable_multicast};
 pub use threads::{Threads, threads};

@@ -172,6 +172,10 @@ impl Collective for Threads {
         self.group.size
     }
 
+    fn look(&self) -> Result<(), Error> {
+        self.group.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {
         let call = Call { operation: ALL_REDUCE, number: values.len() };
         let parts = self.exchange(call, Some(self.group.deadline), bytemuck::cast_slice(values))?;

@@ -104,6 +104,12 @@ fn fail(rank: &Mpi, case: &str) {
             std::thread::sleep(Duration::from_millis(300));
             Command::new("kill").args(["-9", &std::process::id().to_string()]).status().expect("kill");
         }
+        "stopped" => {
+            std::thread::sleep(Duration::from_millis(300));
+            Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().expect("kill");
+        }
+        // Longer than the others wait for a sign of life.
+        "slow" => std::thread::sleep(Duration::from_secs(6)),
         "abort" => rank.abort("the file ends early"),
         "deadline" => std::thread::sleep(Duration::from_secs(2)),
         other => panic!("{other}"),
@@ -197,6 +203,24 @@ fn a_rank_that_is_killed_is_an_error_of_all_others_within_5_seconds() {
             assert!(*seconds < 5.0, "{rank}: {seconds}");
         }
     }
+}
+
+#[test]
+fn a_rank_that_is_stopped_is_an_error_of_all_others_within_5_seconds() {
+    for transport in [&[][..], &SOCKETS] {
+        let Some(results) = run(3, "stopped", transport) else { return };
+        for rank in [0, 2] {
+            let (text, seconds) = results[rank].as_ref().expect("an error");
+            assert!(text.starts_with("rank 1: lost (it has shown no sign of life for 3 s"), "{rank}: {text}");
+            assert!(*seconds < 5.0, "{rank}: {seconds}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_computes_for_long_is_no_error() {
+    let Some(results) = run(2, "slow", &[]) else { return };
+    assert_eq!(texts(results), [Some("no error".to_owned()), Some("no error".to_owned())]);
 }
 
 #[test]

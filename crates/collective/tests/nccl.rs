@@ -126,6 +126,27 @@ fn a_rank_that_is_lost_refused_or_late_is_an_error_and_its_communicator_is_abort
     assert_eq!(folder.ends(), [0, 0, 3]);
 }
 
+/// A call that waits ends too.
+#[test]
+fn a_rank_can_be_aborted_from_another_thread_once() {
+    let Some(folder) = Folder::with("abort", 23_203, "") else { return };
+    let library = folder.library();
+    let rank = library.join(library.group().unwrap(), 0, 2, MINUTE).unwrap();
+    let waiting = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| all_reduce(&rank, &mut [1.0], NEVER_ACCEPTED));
+        std::thread::sleep(Duration::from_millis(20));
+        rank.abort("a device failed");
+        waiting.join().unwrap()
+    });
+    let expected = Err(Error::Lost { rank: 0, reason: "a device failed".into() });
+    assert_eq!(waiting, expected);
+    rank.abort("another reason");
+    assert_eq!(rank.check(), expected);
+    assert_eq!(all_reduce(&rank, &mut [1.0], IN_ORDER), expected);
+    drop(rank);
+    assert_eq!(folder.ends(), [0, 0, 1]);
+}
+
 #[test]
 fn a_library_is_found_in_a_folder_of_python_packages() {
     let Some(folder) = Folder::with("python", 23_203, "nvidia/nccl/lib") else { return };

@@ -1,17 +1,20 @@
 //! A simulated GPU of CUDA or of Metal: [`Gpu`] over the simulator, in host memory.
 
+mod ranks;
+
 use crate::sources;
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
 use gristmill_cuda::{Cuda, Options};
-use gristmill_gpu::{Access, Arg, Gpu, HostLink, Launch, Properties, Region, TensorMap, Unit};
+use gristmill_gpu::{Access, Arg, Gpu, HostLink, Launch, Properties, RankLink, Region, TensorMap, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Backend, Error, Result};
 use gristmill_metal::Metal;
+use ranks::Exchange;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Alignment of allocations, as by CUDA.
@@ -39,8 +42,12 @@ pub struct Simulator {
     programs: RwLock<HashMap<Unit, Arc<Program>>>,
     /// Allocations that launches have written since all work had to end.
     written: Mutex<HashSet<u64>>,
-    /// The graph that is being captured.
-    captured: Mutex<Option<Vec<Work>>>,
+    queue: Arc<Queue>,
+    /// Why it does not sum with other devices.
+    refuses_ranks: Mutex<Option<String>>,
+    /// Sums with other devices, and copies from and to the host, so far.
+    sums: Arc<AtomicUsize>,
+    host_copies: AtomicUsize,
     /// When copies that overlap launches arrive.
     copies: Mutex<Copies>,
     /// Bytes that can be allocated together.
@@ -48,6 +55,14 @@ pub struct Simulator {
     /// Sizes of the host memory that is pinned, unless the system refuses.
     pinned: Mutex<HashMap<u64, usize>>,
     refuses_pins: AtomicBool,
+}
+
+/// The work of a device.
+#[derive(Debug)]
+struct Queue {
+    device: DeviceId,
+    /// The graph that is being captured.
+    captured: Mutex<Option<Vec<Work>>>,
     /// Held while work runs.
     running: Arc<Mutex<()>>,
 }
@@ -88,6 +103,7 @@ enum Work {
         to: u64,
         bytes: usize,
     },
+    Exchange(Exchange),
 }
 
 #[derive(Clone, Debug)]
@@ -147,7 +163,8 @@ impl Simulator {
             },
         };
         let (memory, mapped, written, programs, captured) = Default::default();
-        let (copies, pinned, refuses_pins, running) = Default::default();
+        let (copies, pinned, refuses_pins, refuses_ranks, sums, host_copies, running) = Default::default();
+        let queue = Arc::new(Queue { device: properties.id, captured, running });
         let limit = AtomicU64::new(u64::MAX);
         Arc::new(Self {
             properties,
@@ -159,12 +176,14 @@ impl Simulator {
             mapped,
             written,
             programs,
-            captured,
+            queue,
+            refuses_ranks,
+            sums,
+            host_copies,
             copies,
             limit,
             pinned,
             refuses_pins,
-            running,
         })
     }
 
@@ -204,6 +223,21 @@ impl Simulator {
     /// Sets whether the system refuses to pin memory.
     pub fn refuse_pins(&self, refuse: bool) {
         self.refuses_pins.store(refuse, Ordering::Relaxed);
+    }
+
+    /// Sets why it does not sum with other devices: as where the library of collectives is missing.
+    pub fn refuse_ranks(&self, reason: &str) {
+        *self.refuses_ranks.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+
+    /// Sums with other devices so far.
+    pub fn sums(&self) -> usize {
+        self.sums.load(Ordering::Relaxed)
+    }
+
+    /// Copies from and to the host so far.
+    pub fn host_copies(&self) -> usize {
+        self.host_copies.load(Ordering::Relaxed)
     }
 
     /// Bytes of the caller's memory that are pinned now.
@@ -255,7 +289,7 @@ impl Simulator {
     }
 
     fn error(&self, what: &str, reason: impl ToString) -> Error {
-        Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
+        self.queue.error(what, reason)
     }
 
     fn program(&self, unit: &Unit) -> Result<Arc<Program>> {
@@ -280,6 +314,20 @@ impl Simulator {
     }
 
     fn captured(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
+        self.queue.captured()
+    }
+
+    fn run(&self, work: Work) -> Result<()> {
+        self.queue.run(work)
+    }
+}
+
+impl Queue {
+    fn error(&self, what: &str, reason: impl ToString) -> Error {
+        Error::Device { device: self.device, what: what.to_owned(), reason: reason.to_string() }
+    }
+
+    fn captured(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
         self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -301,6 +349,7 @@ impl Work {
             Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
             // SAFETY: as above; the buffers do not overlap.
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
+            Work::Exchange(exchange) => exchange.run(),
             Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
                 let args: Vec<SimArg> = args.iter().map(OwnedArg::borrow).collect();
                 let grid = *grid;
@@ -389,7 +438,7 @@ impl Gpu for Simulator {
 
     /// Mapped memory belongs to the host. As CUDA's driver does, this waits for the work that runs.
     fn free(&self, address: u64) {
-        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let _running = self.queue.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
@@ -418,6 +467,7 @@ impl Gpu for Simulator {
             return Err(self.error("capturing a graph", "a copy from the host cannot be captured"));
         }
         self.written().clear();
+        self.host_copies.fetch_add(1, Ordering::Relaxed);
         // SAFETY: a region's own memory; the region has seen that the bytes fit.
         unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -428,6 +478,7 @@ impl Gpu for Simulator {
             return Err(self.error("capturing a graph", "a copy to the host cannot be captured"));
         }
         self.written().clear();
+        self.host_copies.fetch_add(1, Ordering::Relaxed);
         for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
             // SAFETY: a part of a region.
             unsafe { pointer(*address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
@@ -506,7 +557,7 @@ impl Gpu for Simulator {
         self.written().clear();
         let captured = self.captured().take().unwrap_or_default();
         outcome?;
-        let running = Arc::clone(&self.running);
+        let running = Arc::clone(&self.queue.running);
         Ok(Some(Box::new(Captured { device: self.properties.id, work: captured, running })))
     }
 
@@ -514,9 +565,33 @@ impl Gpu for Simulator {
         self.program(unit).map(|_| ())
     }
 
+    /// As of CUDA.
+    fn rank_link(&self) -> Option<&dyn RankLink> {
+        if self.language == Language::Cuda { Some(self) } else { None }
+    }
+
     /// Only CUDA's kernels wait for the host.
     fn host_link(&self) -> Option<&dyn HostLink> {
         if self.language == Language::Cuda { Some(self) } else { None }
+    }
+}
+
+impl Copies {
+    /// When the next copy arrives.
+    fn next(copies: &Mutex<Self>) -> Self {
+        let mut copies = copies.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = *copies;
+        if let Copies::Late(seed) = &mut *copies {
+            *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        }
+        found
+    }
+
+    /// Waits for a late copy.
+    fn delay(self) {
+        if let Copies::Late(seed) = self {
+            std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000));
+        }
     }
 }
 
@@ -550,21 +625,13 @@ impl HostLink for Simulator {
     }
 
     fn write_overlapped(&self, pieces: &[(u64, &[u8])]) -> Result<()> {
-        let copies = {
-            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = *copies;
-            if let Copies::Late(seed) = &mut *copies {
-                *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            }
-            found
-        };
+        let copies = Copies::next(&self.copies);
         for &(address, bytes) in pieces {
             // SAFETY: a region's own memory; the region has seen that the bytes fit. No launch uses it.
             unsafe { pointer(address).write_bytes(POISON, bytes.len()) };
         }
         match copies {
-            Copies::Soon => {}
-            Copies::Late(seed) => std::thread::sleep(std::time::Duration::from_micros((seed >> 33) % 4000)),
+            Copies::Soon | Copies::Late(_) => copies.delay(),
             Copies::Lost => return Ok(()),
             Copies::Refused => return Err(self.error("copying while kernels run", "a planned failure")),
         }

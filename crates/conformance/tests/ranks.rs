@@ -73,21 +73,10 @@ fn logits_on_two_and_four_cpus_are_those_of_transformers() {
 /// Models whose two halves have the same kinds of state.
 const IN_A_ROW: &[&str] = &["qwen3moe-q8_0", "llama3-q8_0", "deepseek2-q8_0", "mamba2-q8_0"];
 
-/// GPUs in the simulator. Sums pass through the host.
+/// GPUs in the simulator, which sum by themselves.
 #[cfg(all(target_arch = "x86_64", unix))]
-#[test]
-fn logits_on_two_simulated_gpus_are_those_of_transformers() {
-    use gpu_sim::Mode;
-    use gristmill_conformance::simulated::Simulator;
-    let gpus = || (0..2).map(|_| Arc::new(Simulator::cuda(1, Mode::Fast).unwrap())).collect();
-    let mut wrongs = wrong(GPU, gpus, Precision::Fast, Split::Experts);
-    wrongs.extend(wrong(GPU, gpus, Precision::Fast, Split::Tensor));
-    wrongs.extend(wrong(&IN_A_ROW[..2], gpus, Precision::Fast, Split::Layers));
-    assert!(wrongs.is_empty(), "{} wrong:\n{}", wrongs.len(), wrongs.join("\n"));
-}
-
-#[cfg(all(target_arch = "x86_64", unix))]
-const GPU: &[&str] = &["qwen3moe-q8_0", "gpt-oss-mxfp4", "qwen2moe-q8_0", "llama3-q8_0", "gemma3-q8_0"];
+#[path = "ranks/gpus.rs"]
+mod gpus;
 
 /// Forks, rejected drafts, shared batches, and texts that start with what others have computed.
 #[test]

@@ -25,6 +25,7 @@ mod graph;
 mod interop;
 mod pages;
 mod pieces;
+mod ranks;
 mod staging;
 mod tiles;
 
@@ -34,7 +35,7 @@ use copy_stream::CopyStreams;
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
 use graph::CudaGraph;
 use gristmill_gpu::upload::{self, Make};
-use gristmill_gpu::{Arg, Gpu, HostLink, Kernel, Launch, Properties, Unit, read_now};
+use gristmill_gpu::{Arg, Gpu, HostLink, Kernel, Launch, Properties, RankLink, Unit, read_now};
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
@@ -422,6 +423,9 @@ impl Gpu for Driver {
             pad: [0; 4],
             value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
+        // A graph has such edges between kernels only, and a collective can be other nodes.
+        let is_after_collective = self.shared.is_after_collective.swap(false, Ordering::Relaxed);
+        let overlaps = launch.overlap && self.properties.architecture >= 90 && !is_after_collective;
         let [x, y, z] = launch.grid;
         let config = sys::CUlaunchConfig {
             gridDimX: x,
@@ -433,7 +437,7 @@ impl Gpu for Driver {
             sharedMemBytes: launch.shared,
             hStream: self.shared.stream,
             attrs: &mut overlap,
-            numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
+            numAttrs: u32::from(overlaps),
         };
         // SAFETY: the arguments live through the call, which copies them. `Device::launch` has checked that buffers are
         // inside regions of this driver. Only this crate and `gristmill_gpu` launch, through `Device`. The simulator
@@ -464,6 +468,10 @@ impl Gpu for Driver {
     }
 
     fn host_link(&self) -> Option<&dyn HostLink> {
+        Some(self)
+    }
+
+    fn rank_link(&self) -> Option<&dyn RankLink> {
         Some(self)
     }
 }

@@ -54,6 +54,7 @@ mod host_experts;
 mod jit;
 mod machine_code;
 mod matmul;
+pub mod nccl;
 mod norm_matmul;
 pub mod nvrtc;
 mod open;

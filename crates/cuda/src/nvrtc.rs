@@ -231,18 +231,23 @@ fn candidates() -> Vec<PathBuf> {
         directories.extend([root.join("lib64"), root.join("lib"), root.join("bin")]);
     }
     directories.extend(["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from));
-    let mut roots: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/local/lib".into()];
-    roots.extend(std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("lib")));
-    roots.extend(std::env::var_os("HOME").map(|root| PathBuf::from(root).join(".local/lib")));
-    let pythons = roots.iter().flat_map(|root| beside(&root.join("any"), "python3"));
-    let packages = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.join(packages)));
-    for packages in PACKAGES.get().into_iter().flatten().cloned().chain(packages) {
+    for packages in python_packages() {
         directories.extend(PYTHON_FOLDERS.map(|folder| packages.join(folder)));
     }
     for directory in directories.iter().filter(|directory| directory.is_dir()) {
         found.extend(names.iter().map(|name| directory.join(name)).filter(|path| path.exists()));
     }
     found
+}
+
+/// Folders of Python packages, where NVIDIA's libraries may be.
+pub(crate) fn python_packages() -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/local/lib".into()];
+    roots.extend(std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("lib")));
+    roots.extend(std::env::var_os("HOME").map(|root| PathBuf::from(root).join(".local/lib")));
+    let pythons = roots.iter().flat_map(|root| beside(&root.join("any"), "python3"));
+    let packages = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.join(packages)));
+    PACKAGES.get().into_iter().flatten().cloned().chain(packages).collect()
 }
 
 #[cfg(test)]

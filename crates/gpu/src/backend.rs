@@ -15,6 +15,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::ops::*;
+use gristmill_kernels::ranks::DeviceRanks;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
@@ -49,7 +50,7 @@ impl<V: Vendor> GpuBackend<V> {
         &self.vendor
     }
 
-    fn gpu(&self) -> &Device {
+    pub(crate) fn gpu(&self) -> &Device {
         self.vendor.device()
     }
 
@@ -238,6 +239,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
         Some(self.exclusive.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn ranks(&self) -> Option<&dyn DeviceRanks> {
+        Some(self)
     }
 
     fn notice(&self) -> Option<String> {

@@ -7,6 +7,7 @@
 //! is padding and raises no flag.
 
 use crate::device_api::{Access, Arg, Gpu, Launch, Region};
+use crate::ranks::Membership;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;
@@ -45,6 +46,7 @@ pub struct Device {
     /// For partial results within an operation, the last region for new work. Graphs may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
     epoch: AtomicU64,
+    membership: Arc<Membership>,
 }
 
 /// Alignment of a workspace's slices: kernels access 16 bytes at a time.
@@ -77,8 +79,8 @@ impl Device {
     /// A device, with its flag.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?.into();
-        let (host_failure, workspaces, epoch) = Default::default();
-        Ok(Self { gpu, flag, host_failure, workspaces, epoch })
+        let (host_failure, workspaces, epoch, membership) = Default::default();
+        Ok(Self { gpu, flag, host_failure, workspaces, epoch, membership })
     }
 
     /// The number of synchronisations so far: points at which all earlier work ends before later work starts. Copies
@@ -104,8 +106,13 @@ impl Device {
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(address, bytes) }
     }
 
+    /// The group of devices that it has joined.
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
     /// Fails unless a region is this device's.
-    fn own(&self, op: &'static str, region: &Region) -> Result<()> {
+    pub(crate) fn own(&self, op: &'static str, region: &Region) -> Result<()> {
         if self.gpu.owns(region) { Ok(()) } else { Err(Error::ForeignLayout { op, what: "a buffer" }) }
     }
 
@@ -213,7 +220,10 @@ impl Device {
         let mut flag = [0_u32; FLAG_WORDS];
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
         let used = if pieces[1].1.is_empty() { 1 } else { 2 };
-        self.gpu.read(&mut pieces[..used])?;
+        let wait = self.membership.wait();
+        let outcome = self.gpu.read(&mut pieces[..used]);
+        drop(wait);
+        self.membership.outcome(self.id(), outcome)?;
         check_flag(&self.gpu, &self.flag, &self.host_failure, flag)
     }
 
@@ -226,8 +236,8 @@ impl Device {
         let pending = self.gpu.start_read(&pieces)?;
         let gpu = Arc::clone(&self.gpu);
         let flag = Arc::clone(&self.flag);
-        let host_failure = self.host_failure();
-        Ok(Box::new(FlaggedRead { pending, gpu, flag, host_failure }))
+        let (host_failure, membership) = (self.host_failure(), Arc::clone(&self.membership));
+        Ok(Box::new(FlaggedRead { pending, gpu, flag, host_failure, membership }))
     }
 
     /// Copies between regions of the device, each from its offset on. Such a copy is a synchronisation, as are those
@@ -295,11 +305,15 @@ struct FlaggedRead {
     gpu: Arc<dyn Gpu>,
     flag: Arc<Region>,
     host_failure: Arc<OnceLock<String>>,
+    membership: Arc<Membership>,
 }
 
 impl PendingRead for FlaggedRead {
     fn wait(self: Box<Self>) -> Result<Vec<u8>> {
-        let mut bytes = self.pending.wait()?;
+        let wait = self.membership.wait();
+        let outcome = self.pending.wait();
+        drop(wait);
+        let mut bytes = self.membership.outcome(self.gpu.properties().id, outcome)?;
         let rest = bytes.split_off(self.flag.bytes().min(bytes.len()));
         let mut words = [0; FLAG_WORDS];
         words.iter_mut().zip(bytes.chunks_exact(size_of::<u32>())).for_each(|(word, bytes)| {

@@ -7,6 +7,7 @@
 //! known on the host, because a captured graph replays it.*
 
 use crate::host_link::HostLink;
+use crate::rank_link::RankLink;
 use crate::shared_struct::SharedStruct;
 use crate::upload::{self, Make, Written};
 use gristmill_kernels::error::{Error, Result};
@@ -114,6 +115,10 @@ pub trait Gpu: Debug + Send + Sync {
     fn prepare(&self, unit: &Unit) -> Result<()>;
     /// Pinned memory, and copies while work runs; `None` if kernels of this device cannot wait for threads of the host.
     fn host_link(&self) -> Option<&dyn HostLink> {
+        None
+    }
+    /// The library of collectives; `None` if devices of this kind sum through the host.
+    fn rank_link(&self) -> Option<&dyn RankLink> {
         None
     }
     /// Whether [`Gpu::prepare`] has nothing to compile: the unit is compiled, or its machine code is on disk.

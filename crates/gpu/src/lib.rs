@@ -24,6 +24,8 @@ pub mod layout;
 pub mod matmul;
 pub mod precompile;
 pub mod product;
+mod rank_link;
+mod ranks;
 mod raw;
 pub mod source;
 pub mod storage;
@@ -37,4 +39,5 @@ pub use device_api::{
     region_of_view_mut,
 };
 pub use host_link::HostLink;
+pub use rank_link::{GroupMember, RankLink};
 pub use vendor::Vendor;

@@ -13,6 +13,7 @@ use crate::kv::{KvCache, KvSpec};
 use crate::offload::Offload;
 use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
 use crate::ops::{self, Dispatch, Graph, Kernels, PendingRead, Rates};
+use crate::ranks::Ranks;
 use crate::tensor::{Buffer, DeviceId, Element, View, zeroed};
 use crate::weight::{Footprint, Location, Role, TensorShape, TensorView, Weight};
 use std::fmt;
@@ -325,6 +326,11 @@ impl Backend {
         let (experts, rows, cols) = joined("prepare", &shapes, role)?;
         let prepared = self.kernels.prepare(tensors, role)?;
         Ok(Weight { device: self.device(), location: Location::Device, role, experts, rows, cols, prepared })
+    }
+
+    /// The devices that run one model together with this one; `None` if sums must go through the host.
+    pub fn ranks(&self) -> Option<Ranks<'_>> {
+        self.kernels.ranks().map(|kernels| Ranks::new(self, kernels))
     }
 
     /// Experts outside the device.

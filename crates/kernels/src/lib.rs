@@ -49,6 +49,7 @@ pub mod offload;
 #[macro_use]
 pub mod ops;
 pub mod random;
+pub mod ranks;
 pub mod reference;
 pub mod storage;
 pub mod tensor;

@@ -24,7 +24,7 @@ use crate::plan::{Plan, PlanParts};
 use crate::program::Program;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
-use crate::ranks::{Message, RankGroup, RankPart, Split, follow};
+use crate::ranks::{Message, RankGroup, RankPart, Split, Sums, follow, sums};
 use crate::runner::{MOST_DRAFTS, Runner};
 use crate::sampling;
 use crate::spec::ModelSpec;
@@ -53,6 +53,8 @@ pub struct Model {
     /// The parts of the other ranks, if the model is split over devices; this one is rank 0.
     pub(crate) other_ranks: Vec<Arc<Model>>,
     split: Split,
+    /// How the devices sum.
+    pub(crate) sums: Sums,
     /// Held during a step of a model that is split. Two runners could otherwise hold the lock of one device each and wait for that of
     /// the other.
     step: Mutex<()>,
@@ -153,7 +155,11 @@ impl Model {
             ];
             let group = Some(Arc::new(RankGroup::join(collective.clone(), &facts)?));
             let aborts = |error: &Error| collective.abort(&error.to_string());
-            return Ok(Self { group, ..Self::load(file, info, backend, options).inspect_err(aborts)? });
+            let sums = match info.part.is_in_a_row() {
+                true => Sums::on_host(None),
+                false => sums::join_process(&backend, &*collective).inspect_err(aborts)?,
+            };
+            return Ok(Self { group, sums, ..Self::load(file, info, backend, options).inspect_err(aborts)? });
         }
         if let Some(other) = others.iter().find(|other| other.arithmetic() != backend.arithmetic()) {
             let reason = format!(
@@ -163,12 +169,18 @@ impl Model {
             );
             return Err(Error::Split { reason });
         }
+        // Libraries of collectives take memory of the devices, so they come before weights and plans.
+        let sums = match info.part.is_in_a_row() {
+            true => Sums::on_host(None),
+            false => sums::join(&std::iter::once(&backend).chain(&others).cloned().collect::<Vec<_>>()),
+        };
         let rest = others.into_iter().zip(1..).map(|(backend, rank)| {
             let info = info.of_rank(&file, RankPart { rank, ..info.part })?;
-            Ok(Arc::new(Self::load(file.clone(), info, backend, options.of_other_rank())?))
+            let model = Self::load(file.clone(), info, backend, options.of_other_rank())?;
+            Ok(Arc::new(Self { sums: sums.clone(), ..model }))
         });
         let other_ranks = rest.collect::<Result<Vec<_>>>()?;
-        Ok(Self { other_ranks, ..Self::load(file, info, backend, options)? })
+        Ok(Self { other_ranks, sums, ..Self::load(file, info, backend, options)? })
     }
 
     /// Loads a model whose description was read for these options.
@@ -222,6 +234,7 @@ impl Model {
             tower: None,
             other_ranks: Vec::new(),
             split: part.split,
+            sums: Sums::on_host(None),
             step: Mutex::default(),
             group: None,
         })
@@ -340,6 +353,11 @@ impl Model {
         !self.other_ranks.is_empty() || self.group.is_some()
     }
 
+    /// How the devices of a model on several devices sum; `None` on one device.
+    pub fn sums(&self) -> Option<&Sums> {
+        self.is_split().then_some(&self.sums)
+    }
+
     /// Repeats the calls of rank 0, as a process of [`LoadOptions::group`] that is another rank, until rank 0 drops the model.
     ///
     /// # Errors
@@ -406,7 +424,8 @@ impl Model {
     pub fn notices(&self) -> Vec<Notice> {
         let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
         let (_, sampling) = sampling::recommended(self.file.metadata());
-        tokenizer.into_iter().chain(sampling).chain(self.backend.notice().map(Notice::Device)).collect()
+        let sums = self.sums.refusal.as_ref().map(|_| Notice::Device(format!("the devices sum {}", self.sums)));
+        tokenizer.into_iter().chain(sampling).chain(self.backend.notice().map(Notice::Device)).chain(sums).collect()
     }
 
     /// The sampling that the file recommends (keys `general.sampling.*`), completed by the defaults.

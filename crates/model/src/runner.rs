@@ -30,7 +30,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::{ImageEnds, Scratch};
-use crate::ranks::{Call, DEADLINE, RankGroup, Team};
+use crate::ranks::{Call, DEADLINE, RankGroup, Team, Watch};
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use crate::tower::Encoder;
 use draft::Drafts;
@@ -74,6 +74,8 @@ pub struct Runner {
     graphs: Graphs,
     /// The other ranks of a model that is split over devices.
     team: Option<Team>,
+    /// Looks after the sums of the device.
+    watch: Option<Watch>,
 }
 
 /// The properties of a batch on which the operations of a forward pass depend.
@@ -130,7 +132,7 @@ impl Runner {
             threads(runners.len(), DEADLINE).into_iter().map(|rank| Arc::new(rank) as Arc<dyn Collective>);
         let collectives: Vec<_> = collectives.collect();
         for (runner, collective) in runners.iter_mut().zip(&collectives) {
-            runner.join(collective);
+            runner.join(collective)?;
         }
         let others = runners.split_off(1);
         let mut runner = runners.remove(0);
@@ -156,15 +158,21 @@ impl Runner {
         let output_rows = if group.collective().rank() == 0 { limits.output_rows } else { Some(1) };
         let limits = Limits { context: Some(group.least(plan.context)?), output_rows, ..limits };
         let mut runner = Self::of_rank(model, limits, reuse)?;
-        runner.join(group.collective());
+        runner.join(group.collective())?;
         Ok(runner)
     }
 
     /// Sums over ranks from now on.
-    fn join(&mut self, collective: &Arc<dyn Collective>) {
+    fn join(&mut self, collective: &Arc<dyn Collective>) -> Result<()> {
         self.scratch.ranks = Some(collective.clone());
-        // Sums of ranks are in host memory, which a graph does not have.
-        self.graphs = Graphs::unavailable();
+        self.scratch.sums_on_device = self.model.sums.is_on_device();
+        if self.scratch.sums_on_device {
+            self.watch = Some(Watch::start(collective.clone(), self.model.backend.clone())?);
+        } else {
+            // Sums are in host memory, which a graph does not have.
+            self.graphs = Graphs::unavailable();
+        }
+        Ok(())
     }
 
     /// The runners of all ranks, with the longest context that all have room for.
@@ -235,6 +243,7 @@ impl Runner {
             expert_counts: None,
             graphs: Graphs::default(),
             team: None,
+            watch: None,
         })
     }
 
@@ -291,6 +300,7 @@ impl Runner {
     pub fn count_experts(&mut self, on: bool) {
         // A lost rank is the error of the next pass.
         drop(self.lead(|| Call::CountExperts { is_on: on }));
+        self.team.iter_mut().for_each(|team| team.note(&Ok(())));
         // Ranks with some of the layers would not stop at the same one.
         self.expert_counts = (on && !self.model.is_in_a_row()).then(Vec::new);
     }

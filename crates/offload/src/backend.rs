@@ -11,6 +11,7 @@ use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::kv::{KvCache, KvSpec};
 use gristmill_kernels::offload::{OffloadKernels, SlotUsage};
 use gristmill_kernels::ops::*;
+use gristmill_kernels::ranks::DeviceRanks;
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Location, Prepared, Role, TensorShape, TensorView, Weight};
@@ -121,6 +122,7 @@ impl<V: OffloadVendor> Kernels for OffloadBackend<V> {
     of_gpu! {
         fn device() -> DeviceId;
         fn heap() -> Option<&dyn Heap>;
+        fn ranks() -> Option<&dyn DeviceRanks>;
         fn deterministic() -> bool;
         fn is_asynchronous() -> bool;
         fn synchronize() -> Result<()>;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gristmill_cuda::cache::Cache;
 use gristmill_cuda::nvrtc::Nvrtc;
-use gristmill_cuda::{CudaDevice, Options, driver, units};
+use gristmill_cuda::{CudaDevice, Options, driver, nccl, units};
 use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 use gristmill_suite::Extent;
@@ -36,6 +36,18 @@ pub(super) fn devices(kernels: &[PathBuf], findings: &mut Findings) -> Result<Ve
         Ok(found) => findings.add(Verdict::Good, "cache of kernels", found)?,
     }
     ahead::check(kernels, findings)?;
+    if count > 1 {
+        // Several devices of a model also sum without it.
+        match nccl::library() {
+            Err(reason) => {
+                let found = format!("{reason}; without it, sums over devices go through host memory");
+                findings.add(Verdict::Absent, "NCCL", found)?;
+            }
+            Ok(found) => {
+                findings.add(Verdict::Good, "NCCL", format!("{}, {}", found.version(), found.path().display()))?;
+            }
+        }
+    }
     let mut usable = Vec::new();
     for number in 0..count {
         let name = format!("cuda:{number}");

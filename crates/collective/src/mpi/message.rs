@@ -13,6 +13,8 @@ pub(super) enum Kind {
     Failure { rank: usize },
     /// The rank ends, and makes no more calls.
     End,
+    /// The rank lives.
+    Pulse,
 }
 
 const HEADER: usize = 16;
@@ -20,6 +22,7 @@ const OPERATIONS: [&str; 3] = [ALL_REDUCE, ALL_GATHER, BROADCAST];
 const SENT: u64 = 3;
 const FAILURE: u64 = 4;
 const END: u64 = 5;
+const PULSE: u64 = 6;
 
 #[derive(Debug)]
 pub(super) struct Message {
@@ -44,6 +47,7 @@ impl Message {
             SENT => Kind::Sent,
             FAILURE => Kind::Failure { rank: number },
             END => Kind::End,
+            PULSE => Kind::Pulse,
             operation => {
                 let operation = OPERATIONS.get(usize::try_from(operation).ok()?)?;
                 Kind::Call(Call { operation, number })
@@ -62,6 +66,7 @@ impl Message {
             Kind::Sent => (SENT, 0),
             Kind::Failure { rank } => (FAILURE, rank),
             Kind::End => (END, 0),
+            Kind::Pulse => (PULSE, 0),
         };
         bytes.clear();
         bytes.reserve_exact(HEADER + body.len());

@@ -12,10 +12,18 @@
 //! A waiting rank receives whatever comes, from any rank. So it learns of a failure while it waits for another rank, a send
 //! completes while its receiver waits for something else, and calls of different ranks are compared by their headers instead of
 //! overwriting a buffer.
+//!
+//! # A rank that hangs is not a rank that computes
+//!
+//! A step of a CPU can take minutes, so a deadline cannot say whether a rank hangs. Each rank has a thread that shows the others a sign of
+//! life, whatever its other threads do. A rank that shows none for four seconds is lost: its process is stopped, its machine has no
+//! power, or the network is cut. Time in which this process itself was stopped does not count.
 
 mod library;
 mod message;
 mod peers;
+mod pulse;
 mod rank;
+mod state;
 
 pub use rank::Mpi;

@@ -1,14 +1,15 @@
 //! A process as a rank.
 
-use super::library::{Library, Transfer};
+use super::library::Library;
 use super::message::{Kind, Message};
 use super::peers;
+use super::pulse::Pulse;
+use super::state::State;
 use crate::call::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, RECEIVE, SEND, floats_of, sum_in_order};
 use crate::{Collective, Error};
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Sums of more values are computed in slices, if there are more than two ranks.
@@ -18,8 +19,6 @@ const SPIN: Duration = Duration::from_millis(5);
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 /// How often a waiting rank looks whether the others' processes live.
 const WATCH: Duration = Duration::from_millis(50);
-/// Buffers that are kept for each rank.
-const SPARE: usize = 4;
 /// How long a rank that fails tries to tell the others.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -33,21 +32,9 @@ pub struct Mpi {
     deadline: Duration,
     /// Processes of other ranks on this machine.
     processes: Vec<Option<u32>>,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    library: Library,
-    sends: Vec<(usize, Transfer)>,
-    /// Messages that are being received, in the order in which each rank sent them.
-    arriving: Vec<VecDeque<Transfer>>,
-    calls: Vec<VecDeque<Message>>,
-    mail: Vec<VecDeque<Message>>,
-    /// Buffers of earlier messages.
-    spare: Vec<Vec<u8>>,
-    has_left: Vec<bool>,
-    failure: Option<Error>,
+    state: Arc<Mutex<State>>,
+    /// `None` if the system has no thread for it; then only the deadline finds a rank that hangs.
+    pulse: Option<Pulse>,
 }
 
 impl Mpi {
@@ -59,40 +46,14 @@ impl Mpi {
     pub fn open(folder: Option<&Path>, deadline: Duration) -> Result<Self, Error> {
         let library = Library::start(folder)?;
         let (rank, size) = (library.rank, library.size);
-        let queues = || (0..size).map(|_| VecDeque::new()).collect();
-        let state = State {
-            library,
-            sends: Vec::new(),
-            arriving: (0..size).map(|_| VecDeque::new()).collect(),
-            calls: queues(),
-            mail: queues(),
-            spare: Vec::new(),
-            has_left: vec![false; size],
-            failure: None,
-        };
-        let mut this = Self { rank, size, deadline, processes: vec![None; size], state: Mutex::new(state) };
+        let state = Arc::new(Mutex::new(State::new(library)));
+        let mut this = Self { rank, size, deadline, processes: vec![None; size], state, pulse: None };
         let own = peers::name();
         let names = this.exchange(Call { operation: BROADCAST, number: size }, |_| own.as_bytes())?;
         this.processes =
             names.iter().map(|name| peers::process(&own, std::str::from_utf8(name.as_ref()?.body()).ok()?)).collect();
+        this.pulse = Pulse::start(&this.state);
         Ok(this)
-    }
-
-    /// Looks whether the group has failed: for a rank that makes no calls at the moment.
-    ///
-    /// # Errors
-    /// The error of all later calls.
-    pub fn look(&self) -> Result<(), Error> {
-        // A call that waits looks itself.
-        let Ok(mut state) = self.state.try_lock() else { return Ok(()) };
-        if state.failure.is_none() {
-            match (state.advance(), self.ended(&state)) {
-                (Err(error), _) => drop(self.fail(&mut state, error)),
-                (Ok(()), Some(rank)) => drop(self.fail(&mut state, Error::Lost { rank, reason: ENDED.into() })),
-                (Ok(()), None) => {}
-            }
-        }
-        state.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Ends MPI, for which it waits for the other ranks; there are no calls after it. After a failure it does nothing: without an
@@ -218,6 +179,9 @@ impl Mpi {
                     }
                     found => ended = found,
                 }
+                if let Some(silent) = state.silent() {
+                    return Err(self.fail(&mut state, silent));
+                }
             }
             drop(state);
             pause(waited);
@@ -256,60 +220,6 @@ impl Mpi {
     }
 }
 
-impl State {
-    fn send(&mut self, to: usize, kind: Kind, body: &[u8]) -> Result<(), Error> {
-        let bytes = Message::write(self.spare.pop().unwrap_or_default(), kind, body);
-        if to == self.library.rank {
-            self.accept(to, bytes);
-        } else {
-            self.sends.push((to, self.library.send(to, bytes)?));
-        }
-        Ok(())
-    }
-
-    /// Receives what has come.
-    fn advance(&mut self) -> Result<(), Error> {
-        while let Some((from, transfer)) = self.library.next(&mut self.spare)? {
-            self.arriving[from].push_back(transfer);
-        }
-        self.spare.truncate(SPARE * self.arriving.len());
-        let mut at = 0;
-        while at < self.sends.len() {
-            if self.library.is_done(&mut self.sends[at].1)? {
-                self.spare.push(self.sends.swap_remove(at).1.into_bytes());
-            } else {
-                at += 1;
-            }
-        }
-        for from in 0..self.arriving.len() {
-            while let Some(first) = self.arriving[from].front_mut()
-                && self.library.is_done(first)?
-            {
-                let bytes = self.arriving[from].pop_front().map(Transfer::into_bytes).unwrap_or_default();
-                self.accept(from, bytes);
-            }
-        }
-        Ok(())
-    }
-
-    fn accept(&mut self, from: usize, bytes: Vec<u8>) {
-        let Some(message) = Message::read(bytes) else {
-            let reason = "it sent no message of this program".into();
-            self.failure.get_or_insert(Error::Lost { rank: from, reason });
-            return;
-        };
-        match message.kind {
-            Kind::Call(_) => self.calls[from].push_back(message),
-            Kind::Sent => self.mail[from].push_back(message),
-            Kind::End => self.has_left[from] = true,
-            Kind::Failure { rank } => {
-                let reason = String::from_utf8_lossy(message.body()).into_owned();
-                self.failure.get_or_insert(Error::Lost { rank, reason });
-            }
-        }
-    }
-}
-
 /// Leaves the core to others, the longer the wait the longer.
 fn pause(waited: Duration) {
     if waited < SPIN {
@@ -326,6 +236,19 @@ impl Collective for Mpi {
 
     fn size(&self) -> usize {
         self.size
+    }
+
+    fn look(&self) -> Result<(), Error> {
+        // A call that waits looks itself.
+        let Ok(mut state) = self.state.try_lock() else { return Ok(()) };
+        if state.failure.is_none() {
+            let ended = |rank| Error::Lost { rank, reason: ENDED.into() };
+            let lost = |state: &State| self.ended(state).map(ended).or_else(|| state.silent());
+            if let Some(error) = state.advance().err().or_else(|| lost(&state)) {
+                self.fail(&mut state, error);
+            }
+        }
+        state.failure.clone().map_or(Ok(()), Err)
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), Error> {

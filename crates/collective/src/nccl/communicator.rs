@@ -8,12 +8,14 @@ use super::library::{
 use crate::Error;
 use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two looks whether a call has been accepted.
+/// A wait for NCCL to accept a call spins this long, because the next call of a step follows; then it sleeps between looks.
+const SPIN: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(100);
+/// How long the end of a communicator may take.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// NCCL's library.
 #[derive(Debug, Clone)]
@@ -79,18 +81,15 @@ impl NcclLibrary {
         };
         let functions = self.0.clone();
         let mut config = Config::new(functions.version);
-        let mut this = Nccl {
-            functions,
-            communicator: std::ptr::null_mut(),
-            rank,
-            size,
-            deadline,
-            has_failed: AtomicBool::new(false),
-        };
+        let mut communicator = std::ptr::null_mut();
         // SAFETY: the places live through the call; NCCL copies the settings.
-        let code =
-            unsafe { (this.functions.init)(&mut this.communicator, ranks, UniqueId(group.0), its_rank, &mut config) };
-        this.settle("join", code)?;
+        let code = unsafe { (functions.init)(&mut communicator, ranks, UniqueId(group.0), its_rank, &mut config) };
+        if communicator.is_null() {
+            return Err(functions.error(code));
+        }
+        let state = Mutex::new(State { communicator, failure: None });
+        let this = Nccl { functions, state, rank, size, deadline };
+        this.settle("join", code, deadline)?;
         Ok(this)
     }
 }
@@ -99,18 +98,22 @@ impl NcclLibrary {
 #[derive(Debug)]
 pub struct Nccl {
     functions: Arc<Functions>,
-    communicator: Handle,
+    state: Mutex<State>,
     rank: usize,
     size: usize,
     deadline: Duration,
-    has_failed: AtomicBool,
 }
 
-// SAFETY: a communicator may be used by any thread; calls of one rank follow each other, for which the callers of the unsafe functions
-// care, and the others only read its state.
-unsafe impl Send for Nccl {}
-// SAFETY: as above.
-unsafe impl Sync for Nccl {}
+/// A communicator until it ends. Invariant: NCCL gets it only while the lock is held and there is no failure; because an abort frees it,
+/// and can come from another thread.
+#[derive(Debug)]
+struct State {
+    communicator: Handle,
+    failure: Option<Error>,
+}
+
+// SAFETY: a communicator may be used by any thread, one at a time, for which the lock cares.
+unsafe impl Send for State {}
 
 impl Nccl {
     /// This rank, from 0 on.
@@ -134,8 +137,9 @@ impl Nccl {
     pub unsafe fn all_reduce_device(&self, address: u64, count: usize, stream: Stream) -> Result<(), Error> {
         let at = address as *mut c_void;
         // SAFETY: the caller's.
-        let code = unsafe { (self.functions.all_reduce)(at, at, count, F32, SUM, self.communicator, stream) };
-        self.settle("all_reduce", code)
+        self.call("all_reduce", |functions, communicator| unsafe {
+            (functions.all_reduce)(at, at, count, F32, SUM, communicator, stream)
+        })
     }
 
     /// Writes the parts of all ranks, `count` f32 each, one after another.
@@ -148,8 +152,9 @@ impl Nccl {
     pub unsafe fn all_gather_device(&self, part: u64, all: u64, count: usize, stream: Stream) -> Result<(), Error> {
         let (part, all) = (part as *const c_void, all as *mut c_void);
         // SAFETY: the caller's.
-        let code = unsafe { (self.functions.all_gather)(part, all, count, F32, self.communicator, stream) };
-        self.settle("all_gather", code)
+        self.call("all_gather", |functions, communicator| unsafe {
+            (functions.all_gather)(part, all, count, F32, communicator, stream)
+        })
     }
 
     /// Replaces bytes at an address by those of rank `root`.
@@ -168,8 +173,9 @@ impl Nccl {
     ) -> Result<(), Error> {
         let (root, at) = (self.other(root)?, address as *mut c_void);
         // SAFETY: the caller's.
-        let code = unsafe { (self.functions.broadcast)(at, at, bytes, U8, root, self.communicator, stream) };
-        self.settle("broadcast", code)
+        self.call("broadcast", |functions, communicator| unsafe {
+            (functions.broadcast)(at, at, bytes, U8, root, communicator, stream)
+        })
     }
 
     /// Sends `count` f32 to a rank that receives as many.
@@ -182,8 +188,9 @@ impl Nccl {
     pub unsafe fn send_device(&self, to: usize, address: u64, count: usize, stream: Stream) -> Result<(), Error> {
         let (to, at) = (self.other(to)?, address as *const c_void);
         // SAFETY: the caller's.
-        let code = unsafe { (self.functions.send)(at, count, F32, to, self.communicator, stream) };
-        self.settle("send", code)
+        self.call("send", |functions, communicator| unsafe {
+            (functions.send)(at, count, F32, to, communicator, stream)
+        })
     }
 
     /// Receives `count` f32 of a rank.
@@ -196,20 +203,32 @@ impl Nccl {
     pub unsafe fn receive_device(&self, from: usize, address: u64, count: usize, stream: Stream) -> Result<(), Error> {
         let (from, at) = (self.other(from)?, address as *mut c_void);
         // SAFETY: the caller's.
-        let code = unsafe { (self.functions.receive)(at, count, F32, from, self.communicator, stream) };
-        self.settle("receive", code)
+        self.call("receive", |functions, communicator| unsafe {
+            (functions.receive)(at, count, F32, from, communicator, stream)
+        })
     }
 
-    /// Whether a call failed after it returned: because another rank or a connection is lost, for example. Who waits for a stream must
-    /// look, because the stream then never ends.
+    /// Whether the communicator works: no call failed after it returned, because another rank or a connection is lost, for example.
+    /// Who waits for a stream must look, because the stream then never ends.
     ///
     /// # Errors
     /// NCCL's.
     pub fn check(&self) -> Result<(), Error> {
-        match self.state() {
+        match self.look()? {
             0 | IN_PROGRESS => Ok(()),
             code => Err(self.fail(self.functions.error(code))),
         }
+    }
+
+    /// Ends the communicator from any thread: work of streams that waits for other ranks ends with arbitrary values, and each later
+    /// call returns the reason.
+    pub fn abort(&self, reason: &str) {
+        let reason = Error::Lost { rank: self.rank, reason: reason.to_owned() };
+        self.end(&mut self.lock(), reason);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn other(&self, rank: usize) -> Result<c_int, Error> {
@@ -219,54 +238,74 @@ impl Nccl {
         }
     }
 
-    fn state(&self) -> c_int {
-        let mut state = 0;
-        // SAFETY: the communicator exists, and the place lives through the call.
-        match unsafe { (self.functions.async_error)(self.communicator, &mut state) } {
-            0 => state,
-            code => code,
-        }
+    /// Makes a call, and waits until NCCL has accepted it.
+    fn call(&self, operation: &'static str, call: impl FnOnce(&Functions, Handle) -> c_int) -> Result<(), Error> {
+        let code = {
+            let state = self.lock();
+            state.failure.clone().map_or(Ok(()), Err)?;
+            call(&self.functions, state.communicator)
+        };
+        self.settle(operation, code, self.deadline)
+    }
+
+    /// NCCL's state.
+    fn look(&self) -> Result<c_int, Error> {
+        let state = self.lock();
+        state.failure.clone().map_or(Ok(()), Err)?;
+        let mut code = 0;
+        // SAFETY: the communicator exists, because there is no failure; the place lives through the call.
+        Ok(match unsafe { (self.functions.async_error)(state.communicator, &mut code) } {
+            0 => code,
+            failure => failure,
+        })
     }
 
     /// Waits until NCCL has accepted a call.
-    fn settle(&self, operation: &'static str, code: c_int) -> Result<(), Error> {
-        if self.communicator.is_null() {
-            return Err(self.fail(self.functions.error(code)));
-        }
-        let (start, mut code) = (Instant::now(), code);
+    fn settle(&self, operation: &'static str, mut code: c_int, deadline: Duration) -> Result<(), Error> {
+        let start = Instant::now();
         while code == IN_PROGRESS {
-            if start.elapsed() >= self.deadline {
+            let waited = start.elapsed();
+            if waited >= deadline {
                 // NCCL does not say which rank is missing.
-                let problem =
-                    format!("no {operation} of all {} ranks within {} s", self.size, self.deadline.as_secs_f64());
+                let problem = format!("no {operation} of all {} ranks within {} s", self.size, deadline.as_secs_f64());
                 let remedy = "look for the error of the rank that is missing, and start again".into();
                 return Err(self.fail(Error::Library { library: LIBRARY, problem, remedy }));
             }
-            std::thread::sleep(NAP);
-            code = self.state();
+            if waited < SPIN {
+                std::thread::yield_now()
+            } else {
+                std::thread::sleep(NAP)
+            }
+            code = self.look()?;
         }
         if code == 0 { Ok(()) } else { Err(self.fail(self.functions.error(code))) }
     }
 
     fn fail(&self, error: Error) -> Error {
-        self.has_failed.store(true, Ordering::Relaxed);
-        error
+        self.end(&mut self.lock(), error)
+    }
+
+    /// Aborts the communicator, unless it has ended, and returns why it ended.
+    fn end(&self, state: &mut State, error: Error) -> Error {
+        if state.failure.is_none() {
+            // SAFETY: the communicator exists, and is not used after.
+            unsafe { (self.functions.abort)(state.communicator) };
+        }
+        state.failure.get_or_insert(error).clone()
     }
 }
 
 impl Drop for Nccl {
-    /// After an error the communicator is aborted, which also ends its work in streams.
     fn drop(&mut self) {
-        if self.communicator.is_null() {
+        if self.lock().failure.is_some() {
             return;
         }
-        let in_order = !self.has_failed.load(Ordering::Relaxed) && {
-            // SAFETY: the communicator exists.
-            let code = unsafe { (self.functions.finalize)(self.communicator) };
-            self.settle("end", code).is_ok()
-        };
-        let end = if in_order { self.functions.destroy } else { self.functions.abort };
-        // SAFETY: the communicator is not used after.
-        unsafe { end(self.communicator) };
+        // SAFETY: as below.
+        let finalize = |functions: &Functions, communicator| unsafe { (functions.finalize)(communicator) };
+        let code = finalize(&self.functions, self.lock().communicator);
+        if self.settle("end", code, FAREWELL).is_ok() {
+            // SAFETY: the communicator has not ended, and is not used after.
+            unsafe { (self.functions.destroy)(self.lock().communicator) };
+        }
     }
 }

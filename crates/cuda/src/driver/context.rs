@@ -5,6 +5,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::tensor::DeviceId;
 use std::ffi::CStr;
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 
 /// A device's primary context, and the stream for all of its work.
 pub(super) struct Context {
@@ -12,6 +13,8 @@ pub(super) struct Context {
     device: sys::CUdevice,
     context: sys::CUcontext,
     pub(super) stream: sys::CUstream,
+    /// Whether the last work of the stream is a collective.
+    pub(super) is_after_collective: AtomicBool,
 }
 
 // SAFETY: the driver's handles may be used from any thread once its context is current there, which `Context::enter`
@@ -76,7 +79,7 @@ impl Context {
             let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
             check(id, "making a stream", sys::cuStreamCreate(&mut stream, flags))?;
         }
-        Ok(Self { id, device, context, stream })
+        Ok(Self { id, device, context, stream, is_after_collective: AtomicBool::new(false) })
     }
 
     /// Makes the context current in this thread.

@@ -94,6 +94,13 @@ pub(crate) fn add(device: &Device, call: Add) -> Result<()> {
     launch(device, "add_rows", &y, &[Arg::read(&x), Arg::change(&y), Arg::params(&params)])
 }
 
+/// Adds rows without gaps, which start at 16 bytes if those of `y` do.
+pub(crate) fn add_part(device: &Device, part: Arg, y: &ViewMut<f32>) -> Result<()> {
+    let aligned = aligned(y.cols(), [RowAlignment::of_mut(y)]);
+    let params = ElementsParams { x_stride: y.cols() as u64, aligned, ..ElementsParams::of(y) };
+    launch(device, "add_rows", y, &[part, Arg::change(y), Arg::params(&params)])
+}
+
 pub(crate) fn add_gated(device: &Device, call: AddGated) -> Result<()> {
     let AddGated { x, gate, y } = call;
     let gate_stride = gate.layout().stride() as u64;

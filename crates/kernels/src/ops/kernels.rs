@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::groups::{GroupLists, Groups, Tiling};
 use crate::kv::{KvCache, KvSpec};
 use crate::offload::OffloadKernels;
+use crate::ranks::DeviceRanks;
 use crate::tensor::{DeviceId, DeviceMemory, View};
 use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 use std::fmt::Debug;
@@ -274,6 +275,10 @@ macro_rules! operations {
             fn footprint(&self, shape: &TensorShape, role: Role) -> Footprint;
             /// Brings tensors, which have been checked, into the backend's layout.
             fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared>;
+            /// The backend's part of [`Backend::ranks`]; `None` if its devices do not sum without the host.
+            fn ranks(&self) -> Option<&dyn DeviceRanks> {
+                None
+            }
             /// The backend's part of [`Backend::offload`]; `None` if it computes only with weights in its own memory.
             fn offload(&self) -> Option<&dyn OffloadKernels> {
                 None

@@ -242,7 +242,7 @@ impl<'a> Pass<'a> {
                     None => b.run(gate_up)?,
                 }
             }
-            Node::AllReduce { x } => self.on_ranks(x, |ranks, x| ranks.all_reduce(x))?,
+            Node::AllReduce { x } => self.all_reduce(x)?,
             Node::Send { to, x } => self.on_ranks(x, |ranks, x| ranks.send(to, x))?,
             Node::Receive { from, x } => self.on_ranks(x, |ranks, x| ranks.receive(from, x))?,
             Node::Add { x, scale, y } => {
@@ -411,6 +411,14 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Sums rows over the ranks.
+    fn all_reduce(&self, id: RowsId) -> Result<()> {
+        let on_device = self.backend.ranks().filter(|_| self.scratch.sums_on_device);
+        let Some(ranks) = on_device else { return self.on_ranks(id, |ranks, x| ranks.all_reduce(x)) };
+        let ([rows, cols], mut buffer) = (self.shape(id), self.scratch.rows_mut(id));
+        Ok(ranks.all_reduce(buffer.view_mut(rows, cols)?)?)
     }
 
     /// Exchanges rows with other ranks, in the host's memory. A dry pass has no ranks.

@@ -238,6 +238,8 @@ pub(crate) struct Scratch {
     pub(crate) forced: Option<Forced>,
     /// The ranks that run the pass together, over which values are summed.
     pub(crate) ranks: Option<Arc<dyn Collective>>,
+    /// Whether the device sums by itself.
+    pub(crate) sums_on_device: bool,
     slots: Arc<Slots>,
     floats: Vec<RefCell<Buffer<f32>>>,
     acts: Vec<RefCell<Act>>,
@@ -292,6 +294,7 @@ impl Scratch {
             axes: None,
             forced: None,
             ranks: None,
+            sums_on_device: false,
             floats: floats.collect::<Result<_>>()?,
             acts: acts.collect::<Result<_>>()?,
             groups: groups.collect::<Result<_>>()?,

@@ -8,8 +8,11 @@
 //! are: `program/split.rs` cuts matrices and inserts a node `AllReduce` where each rank has a part of a sum. Their order, and what
 //! happens when a rank is missing, are decisions of `collective/src/lib.rs`.
 //!
+//! GPUs with a library of collectives sum in their own memory (`sums`), as a part of their work, which a graph captures. Others, and CPUs,
+//! sum through host memory.
+//!
 //! *Invariant: between two nodes, every value that is not a part of a sum has the same bits on all ranks; because a sum over ranks
-//! is added in the order of ranks and copied to all, and because ranks have the same arithmetic. So all routers choose the same
+//! is added in the order of ranks and copied to all (by a library of GPUs in an order of its own, but copied too), and because ranks have the same arithmetic. So all routers choose the same
 //! experts. Loading refuses devices whose arithmetic differs.*
 //!
 //! A rank that fails ends the group, and a wait for a rank has a deadline: the caller gets an error, and every later call does.
@@ -18,12 +21,16 @@ mod call;
 mod group;
 mod part;
 mod spec;
+pub(crate) mod sums;
 mod team;
+mod watch;
 
 pub(crate) use call::Call;
 pub(crate) use group::{Message, RankGroup};
 pub(crate) use part::RankPart;
 pub use part::Split;
 pub(crate) use spec::{check_layers, own_spec};
+pub use sums::Sums;
 pub use team::DEADLINE;
 pub(crate) use team::{Team, follow};
+pub(crate) use watch::Watch;

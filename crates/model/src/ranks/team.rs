@@ -22,6 +22,8 @@ pub(crate) struct Team {
     collective: Arc<dyn Collective>,
     others: Others,
     has_succeeded: bool,
+    /// Whether a call was sent and rank 0 has not made it.
+    is_in_call: bool,
 }
 
 #[derive(Debug)]
@@ -43,12 +45,18 @@ impl Team {
             threads.push(thread.map_err(|error| Error::Split { reason: format!("no thread for a rank ({error})") })?);
             orders.push(sender);
         }
-        Ok(Self { collective: own.clone(), others: Others::Threads { orders, threads }, has_succeeded: true })
+        Ok(Self {
+            collective: own.clone(),
+            others: Others::Threads { orders, threads },
+            has_succeeded: true,
+            is_in_call: false,
+        })
     }
 
     /// Rank 0 of a group of processes, which have their runners.
     pub(crate) fn of_processes(group: Arc<RankGroup>) -> Self {
-        Self { collective: group.collective().clone(), others: Others::Processes(group), has_succeeded: true }
+        let collective = group.collective().clone();
+        Self { collective, others: Others::Processes(group), has_succeeded: true, is_in_call: false }
     }
 
     /// Sends a call to the other ranks, before rank 0 makes it.
@@ -57,6 +65,7 @@ impl Team {
     /// A rank that is lost.
     pub(crate) fn send(&mut self, call: Call) -> Result<()> {
         let has_succeeded = std::mem::replace(&mut self.has_succeeded, true);
+        self.is_in_call = true;
         let orders = match &self.others {
             Others::Threads { orders, .. } => orders,
             Others::Processes(group) => return group.send(&Message::Order(Order { call, has_succeeded })),
@@ -74,7 +83,7 @@ impl Team {
 
     /// Notes what became of the last call on rank 0. Errors that other ranks need not have end the group.
     pub(crate) fn note<T>(&mut self, outcome: &Result<T>) {
-        self.has_succeeded = outcome.is_ok();
+        (self.has_succeeded, self.is_in_call) = (outcome.is_ok(), false);
         if let Err(error @ (Error::Kernel(_) | Error::Memory { .. })) = outcome {
             self.collective.abort(&error.to_string());
         }
@@ -87,7 +96,9 @@ impl Drop for Team {
             Others::Threads { orders, threads } => {
                 // The threads end when their orders do, or in a sum that rank 0 does not reach.
                 orders.clear();
-                self.collective.abort("rank 0 ended");
+                if self.is_in_call {
+                    self.collective.abort("rank 0 ended");
+                }
                 for thread in threads.drain(..) {
                     // A rank that has panicked was noticed by the others.
                     drop(thread.join());

@@ -352,6 +352,12 @@ impl Runner {
         if let Err(lost) = self.lead(|| Call::FindNotFinite { token }) {
             return lost;
         }
+        let found = self.find_not_finite(token);
+        self.team.iter_mut().for_each(|team| team.note(&Ok(())));
+        found
+    }
+
+    fn find_not_finite(&mut self, token: Option<u32>) -> Error {
         let token = token.map_or(usize::MAX, |token| token as usize);
         let Some(&(sequence, position)) = self.places.get(token) else { return Error::UnknownSequence };
         let Some(shape) = self.last else { return Error::NotFinite { stage: Stage::Output, position } };
