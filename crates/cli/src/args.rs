@@ -1,17 +1,18 @@
 //! Arguments that several subcommands share.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{env, fs};
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_cuda::ahead;
 use gristmill_engine::check_sampling;
-use gristmill_engine::model::Split;
+use gristmill_engine::model::{ExpertLoad, Split};
 use gristmill_engine::{
     Backend, ExpertPlacement, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, default_threads,
 };
+use gristmill_lab::experts::read_load;
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::draft::DraftArgs;
@@ -38,9 +39,13 @@ pub(crate) struct DeviceArgs {
     pub(crate) device: String,
     /// How several devices share a model: experts (each has some of the experts, and all other weights), tensor (each also has some
     /// of the attention heads and of the columns of dense MLPs), or layers (each has some of the layers, which saves memory but no
-    /// time) [default: experts for a model that has some, else tensor].
+    /// time) [default: the fastest for which the memory suffices, by measured times of reading and of sums].
     #[arg(long, value_name = "HOW", help_heading = "Device")]
     pub(crate) split: Option<Split>,
+    /// Share experts between the devices by how often they are chosen, as counted by `gristmill experts --json`, so that each device has
+    /// as much to multiply. A device has at most twice as many experts as without the option.
+    #[arg(long, value_name = "FILE", help_heading = "Device")]
+    pub(crate) expert_load: Option<PathBuf>,
     /// Share a model between processes that a launcher has started, each with its --device: mpi for mpirun of Open MPI, on one
     /// machine or several. The first process runs the command, the others need the same options and model file.
     #[arg(long, value_name = "LAUNCHER", help_heading = "Device")]
@@ -175,6 +180,7 @@ impl DeviceArgs {
             threads,
             device: "auto".to_owned(),
             split: None,
+            expert_load: None,
             ranks: None,
             kv,
             precision,
@@ -215,9 +221,20 @@ impl DeviceArgs {
         self.device.contains(',') || self.ranks.is_some()
     }
 
+    fn read_load(&self, path: &Path) -> Result<Arc<ExpertLoad>, Failure> {
+        let failed = |reason: String| Failure::new(format!("--expert-load {}: {reason}", path.display()));
+        if !self.is_split() {
+            return Err(failed(
+                "one device has all experts; name several with --device, or leave the option out".to_owned(),
+            ));
+        }
+        let text = fs::read_to_string(path).map_err(|error| failed(format!("cannot be read ({error})")))?;
+        Ok(Arc::new(read_load(&text).map_err(failed)?))
+    }
+
     /// These arguments for a draft model, whose experts are on the device.
     pub(crate) fn for_draft_model(&self) -> Self {
-        Self { experts_on: ExpertPlacement::Device, ranks: None, ..self.clone() }
+        Self { experts_on: ExpertPlacement::Device, ranks: None, expert_load: None, ..self.clone() }
     }
 
     /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
@@ -229,6 +246,7 @@ impl DeviceArgs {
             deterministic: self.deterministic,
             experts: self.experts_on,
             split: self.split,
+            expert_load: self.expert_load.as_deref().map(|path| self.read_load(path)).transpose()?,
             gpu_memory: self.gpu_memory,
             cpu_memory: self.cpu_memory,
             prediction_heads: self.prediction_heads,

@@ -81,6 +81,9 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if !opened.others.is_empty() {
         // The report is of the first device, which has most.
         let placed = place(&header.file, info, opened, options, limits)?;
+        if let Some(choice) = &placed.choice {
+            args.log.info(format_args!("split: {choice}"));
+        }
         for RankPlan { device, has, plan, .. } in placed.rank_plans(&header.file)? {
             args.log.info(format_args!("{device}: {has}; {}", load::describe(&plan)));
         }

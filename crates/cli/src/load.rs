@@ -265,6 +265,9 @@ fn load(
         plan = planned(&placed)?;
     }
     log.detail(format_args!("memory: {}", describe(&plan)));
+    if let Some(choice) = &placed.choice {
+        log.detail(format_args!("split: {choice}"));
+    }
     if !placed.others.is_empty() {
         for RankPlan { device, has, plan, .. } in placed.rank_plans(&file)? {
             log.detail(format_args!("{device}: {has}; {}", describe(&plan)));

@@ -170,6 +170,7 @@ impl ReplayArgs {
             precision: conditions.precision.into(),
             experts_on: conditions.experts_on,
             split: None,
+            expert_load: None,
             gpu_memory: None,
             cpu_memory: None,
             kernels: KernelsArg::default(),

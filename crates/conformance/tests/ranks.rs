@@ -7,8 +7,8 @@ use std::sync::Arc;
 use gristmill_conformance::golden::{models, models_folder};
 use gristmill_conformance::golden_logits::{Golden, compare};
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::model::Split;
-use gristmill_engine::{Error, LoadOptions, Model, Precision};
+use gristmill_engine::model::{ExpertLoad, Opened, Split, place};
+use gristmill_engine::{Error, Limits, LoadOptions, Model, ModelInfo, Precision};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
@@ -109,6 +109,74 @@ const SOME: &[&str] = &[
     "gemma4-moe-q8_0",
     "llama4-q8_0",
 ];
+
+/// Heads, experts and columns that the number of devices does not divide, and KV heads that several devices have.
+#[test]
+fn logits_on_three_cpus_are_those_of_transformers() {
+    let mut wrongs = Vec::new();
+    for split in SPLITS {
+        wrongs.extend(wrong(SOME, || cpus(3), Precision::Fast, split));
+    }
+    assert!(wrongs.is_empty(), "{} wrong:\n{}", wrongs.len(), wrongs.join("\n"));
+    let shared = |name: &&str| {
+        let spec = ModelInfo::read(&GgufFile::open(path(name)).unwrap()).unwrap().spec;
+        spec.layers
+            .iter()
+            .any(|layer| layer.attention().is_some_and(|it| it.kv_heads < 4 && 4_usize.is_multiple_of(it.kv_heads)))
+    };
+    assert!(models().iter().any(shared), "no model has fewer KV heads than the four devices above");
+}
+
+/// Experts by load: the busiest has few others beside it, on every device other experts, and nothing changes but the order of sums.
+#[test]
+fn experts_are_shared_by_load() {
+    for name in ["qwen3moe-q8_0", "gpt-oss-mxfp4", "qwen2moe-q8_0"] {
+        let golden = Golden::read(name);
+        let file = || GgufFile::open(path(name)).unwrap();
+        let routers = ModelInfo::read(&file()).unwrap().spec.routers();
+        // The first expert is as busy as all others, in the last layer the last one.
+        let layers = (0..routers.len()).map(|layer| {
+            let experts = routers[layer].experts;
+            let busy = if layer + 1 == routers.len() { experts.saturating_sub(1) } else { 0 };
+            (0..experts).map(|expert| if expert == busy { 1000 } else { 1 }).collect()
+        });
+        let load = Arc::new(ExpertLoad { layers: layers.collect() });
+        for split in SPLITS {
+            let expert_load = Some(load.clone());
+            let options = LoadOptions { split: Some(split), expert_load, ..LoadOptions::default() };
+            let model = Arc::new(Model::with_backends(file(), cpus(2), options).unwrap());
+            for (what, found) in compare(&golden, &model) {
+                assert!(found <= golden.tolerance, "{name}, {split}, {what}: {found:.1e}");
+            }
+        }
+        let layers = vec![vec![1; 3]; routers.len()];
+        let expert_load = Some(Arc::new(ExpertLoad { layers }));
+        let options = LoadOptions { split: Some(Split::Experts), expert_load, ..LoadOptions::default() };
+        let error = Model::with_backends(file(), cpus(2), options).unwrap_err().to_string();
+        assert!(error.contains("has another number of experts (found 3, expected "), "{error}");
+    }
+}
+
+/// The plan of `fit`, `run` and `serve` without `--split`.
+#[test]
+fn a_split_is_chosen_from_sizes_and_measured_sums() {
+    for (name, expected) in [("qwen3moe-q8_0", Split::Experts), ("llama3-q8_0", Split::Tensor)] {
+        let file = GgufFile::open(path(name)).unwrap();
+        let mut devices = cpus(2).into_iter();
+        let opened = Opened::of(devices.next().unwrap(), devices.collect());
+        let (options, limits) = (LoadOptions::default(), Limits { context: Some(64), ..Limits::default() });
+        let placed = place(&file, ModelInfo::read(&file).unwrap(), opened, options, limits).unwrap();
+        let choice = placed.choice.clone().unwrap();
+        // Small models read faster than two devices sum, and experts need fewer sums.
+        assert_eq!(choice.split, expected, "{choice}");
+        let text = choice.to_string();
+        assert!(text.starts_with(&format!("{expected}; a step of 1 token would take ")), "{text}");
+        assert!(text.contains(" ms with tensor (4 sums "), "{text}");
+        let model = placed.load(file).unwrap();
+        let sums = model.sums().unwrap();
+        assert_eq!(sums.measured.len(), 3, "{sums}");
+    }
+}
 
 /// Each rank has its part of the experts, and nothing of what only rank 0 computes.
 #[test]

@@ -54,6 +54,13 @@ pub struct Opened {
     pub passed_over: Option<Arc<gristmill_kernels::Error>>,
 }
 
+impl Opened {
+    /// Devices that are open, of which the first one computes the logits.
+    pub fn of(backend: Arc<Backend>, others: Vec<Arc<Backend>>) -> Self {
+        Self { backend, others, passed_over: None }
+    }
+}
+
 impl std::fmt::Debug for Opened {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let others: Vec<String> = self.others.iter().map(|other| other.name()).collect();

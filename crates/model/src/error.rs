@@ -56,6 +56,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A device of several that share a model cannot have its part.
+    #[error("{device}: {error}")]
+    OnDevice {
+        /// The device's name.
+        device: String,
+        /// Why.
+        error: Box<Error>,
+    },
+
     /// The options require deterministic results, but the caller's backend was opened without deterministic kernels.
     #[error(
         "{device} was opened without deterministic kernels; open it with `open_device`, with the option \
@@ -396,6 +405,7 @@ impl Error {
         match self {
             Error::Kernel(error) => error.is_out_of_memory(),
             Error::Memory { .. } => true,
+            Error::OnDevice { error, .. } => error.is_out_of_memory(),
             _ => false,
         }
     }

@@ -1,5 +1,7 @@
 //! The description of a model that is not loaded.
 
+use std::ops::Range;
+
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::weight::Role;
 use gristmill_text::tokenizer::Tokenizer;
@@ -76,7 +78,7 @@ impl ModelInfo {
 
     fn of(source: Source, file: &GgufFile, experts: ExpertPlacement) -> Result<Self> {
         let spec = family::spec(&source)?;
-        let (own, program, weights) = Self::parts(&spec, file, experts, RankPart::WHOLE)?;
+        let (own, program, weights) = Self::parts(&spec, file, experts, &RankPart::WHOLE)?;
         let tokenizer = vocabulary::read(&source)?;
         if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
             return Err(Error::VocabularySize { tokens, rows: spec.vocab });
@@ -115,7 +117,7 @@ impl ModelInfo {
         spec: &ModelSpec,
         file: &GgufFile,
         experts: ExpertPlacement,
-        part: RankPart,
+        part: &RankPart,
     ) -> Result<(ModelSpec, Program, WeightShapes)> {
         let own = own_spec(spec, file, part);
         let mut program = build(&own, spec, file, part);
@@ -131,7 +133,7 @@ impl ModelInfo {
     /// # Errors
     /// [`Error::ExpertPlacement`].
     pub fn place(&mut self, file: &GgufFile, experts: ExpertPlacement) -> Result<()> {
-        (self.own, self.program, self.weights) = Self::parts(&self.spec, file, experts, self.part)?;
+        (self.own, self.program, self.weights) = Self::parts(&self.spec, file, experts, &self.part)?;
         Ok(())
     }
 
@@ -143,14 +145,14 @@ impl ModelInfo {
         if part.is_whole() {
             return Ok(());
         }
-        self.check_split(part)?;
+        self.check_split(&part)?;
         self.part = part;
         self.place(file, ExpertPlacement::Device)
     }
 
     /// The model on another rank, which reads and writes no text.
     pub(crate) fn of_rank(&self, file: &GgufFile, part: RankPart) -> Result<Self> {
-        let (own, program, weights) = Self::parts(&self.spec, file, ExpertPlacement::Device, part)?;
+        let (own, program, weights) = Self::parts(&self.spec, file, ExpertPlacement::Device, &part)?;
         let spec = self.spec.clone();
         let (tokenizer, template, tool_template, tower, unused_keys) = (None, None, None, None, Vec::new());
         Ok(Self { spec, tokenizer, template, tool_template, unused_keys, tower, own, program, weights, part })
@@ -159,13 +161,23 @@ impl ModelInfo {
     /// What a rank has of the layers that are split, as text.
     pub(crate) fn own_parts(&self) -> String {
         let mut parts = Vec::new();
-        if let Some(experts) = self.program.groups.iter().map(|groups| groups.experts).find(|it| it.count < it.all) {
-            let last = experts.first + experts.count - 1;
-            parts.push(format!("experts {} to {last} of {}", experts.first, experts.all));
+        let groups = || self.program.groups.iter().map(|groups| groups.experts).filter(|experts| experts.all > 0);
+        if let Some(first) = groups().find(|experts| experts.count < experts.all) {
+            let counts = groups().map(|experts| experts.count);
+            let [own, all] = [counts.sum::<usize>(), groups().map(|experts| experts.all).sum()];
+            let is_same = groups().all(|experts| experts == first);
+            parts.push(match is_same {
+                true => format!("experts {} to {} of {}", first.first, first.first + first.count - 1, first.all),
+                false => format!("{own} of {all} experts of all layers"),
+            });
         }
         if self.part.is_in_a_row() {
             let layers = self.part.layers(self.spec.layers.len());
-            return format!("layers {} to {} of {}", layers.start, layers.end - 1, self.spec.layers.len());
+            let routers = self.spec.routers();
+            let experts = |layers: Range<usize>| layers.map(|layer| routers[layer].experts).sum::<usize>();
+            let [own, all] = [experts(layers.clone()), experts(0..routers.len())];
+            let experts = if all > 0 { format!(", {own} of {all} experts") } else { String::new() };
+            return format!("layers {} to {} of {}{experts}", layers.start, layers.end - 1, self.spec.layers.len());
         }
         let heads = |spec: &ModelSpec| spec.layers.iter().map(LayerSpec::query_heads).sum::<usize>();
         let (own, all) = (heads(&self.own), heads(&self.spec));
@@ -180,15 +192,22 @@ impl ModelInfo {
         if parts.is_empty() { "all layers".to_owned() } else { parts.join(", ") }
     }
 
-    fn check_split(&self, part: RankPart) -> Result<()> {
+    fn check_split(&self, part: &RankPart) -> Result<()> {
         let refuse = |what: &str| Err(Error::Split { reason: format!("{what}; name one device") });
         match self {
             Self { tower: Some(_), .. } => refuse("a vision tower is not supported on several devices"),
             Self { spec, .. } if !spec.heads.is_empty() => {
                 refuse("prediction heads are not supported on several devices")
             }
-            Self { spec, .. } if part.is_in_a_row() => check_layers(spec, part),
-            _ => Ok(()),
+            Self { spec, .. } if part.is_in_a_row() => match part.load {
+                Some(_) => {
+                    let reason =
+                        "layers in a row do not share experts; leave the load of experts out, or choose another split";
+                    Err(Error::Split { reason: reason.to_owned() })
+                }
+                None => check_layers(spec, part),
+            },
+            Self { spec, .. } => part.load.as_ref().map_or(Ok(()), |load| load.check(spec)),
         }
     }
 
@@ -198,7 +217,7 @@ impl ModelInfo {
     /// The errors of [`Self::read`] about keys and tensors.
     pub fn check(file: &GgufFile) -> Result<()> {
         let spec = family::spec(&Source::with_heads(file))?;
-        Self::parts(&spec, file, ExpertPlacement::Device, RankPart::WHOLE).map(drop)
+        Self::parts(&spec, file, ExpertPlacement::Device, &RankPart::WHOLE).map(drop)
     }
 
     /// What a forward pass reads of each tensor.

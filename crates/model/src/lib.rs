@@ -68,7 +68,7 @@ pub use plan::Plan;
 pub use program::forced::ForcedExperts;
 pub use program::tensors::column_order;
 pub use program::uses::{TensorReads, TensorUse};
-pub use ranks::{DEADLINE as RANK_DEADLINE, Split, Sums};
+pub use ranks::{DEADLINE as RANK_DEADLINE, ExpertLoad, Split, SplitChoice, SplitEstimate, Sums};
 pub use reranker::Reranker;
 pub use runner::{DraftOrder, GraphUsage, Logits, RoutingTrace, Runner, SampledTokens};
 pub use stage::Stage;

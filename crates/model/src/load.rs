@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gristmill_collective::Collective;
 use gristmill_kernels::act::Precision;
 
-use crate::ranks::Split;
+use crate::ranks::{ExpertLoad, Split};
 
 /// Progress of loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,8 @@ pub struct LoadOptions {
     pub experts: ExpertPlacement,
     /// How the model is split, if `device` names several devices; `None` for what suits the model.
     pub split: Option<Split>,
+    /// How often experts are chosen, by which several devices share them; `None` for as many experts on each.
+    pub expert_load: Option<Arc<ExpertLoad>>,
     /// This process as one of several that run the model together, each on its device; `None` for a model of this process only.
     pub group: Option<Arc<dyn Collective>>,
     /// Bytes of a CUDA device's memory that may be used; `None` for all that is free.
@@ -139,6 +141,7 @@ impl Default for LoadOptions {
             deterministic: false,
             experts: ExpertPlacement::Device,
             split: None,
+            expert_load: None,
             group: None,
             gpu_memory: None,
             cpu_memory: None,
@@ -153,8 +156,9 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// The options of a rank that has no caller.
     pub(crate) fn of_other_rank(&self) -> Self {
-        let Self { device, level, kernels, .. } = self;
+        let Self { device, level, kernels, expert_load, .. } = self;
         let (device, level, kernels) = (device.clone(), level.clone(), kernels.clone());
+        let expert_load = expert_load.clone();
         let Self { threads, precision, deterministic, experts, split, gpu_memory, cpu_memory, .. } = *self;
         let Self { prediction_heads, check_memory, .. } = *self;
         Self {
@@ -165,6 +169,7 @@ impl LoadOptions {
             deterministic,
             experts,
             split,
+            expert_load,
             group: None,
             gpu_memory,
             cpu_memory,
@@ -178,7 +183,7 @@ impl LoadOptions {
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, deterministic, experts, split, group, .. } = self;
+        let Self { device, threads, level, precision, deterministic, experts, split, expert_load, group, .. } = self;
         let Self { gpu_memory, cpu_memory, prediction_heads, check_memory, kernels, progress, .. } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
@@ -188,6 +193,7 @@ impl fmt::Debug for LoadOptions {
             .field("deterministic", deterministic)
             .field("experts", experts)
             .field("split", split)
+            .field("expert_load", &expert_load.is_some())
             .field("group", group)
             .field("gpu_memory", gpu_memory)
             .field("cpu_memory", cpu_memory)

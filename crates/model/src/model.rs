@@ -24,7 +24,7 @@ use crate::plan::{Plan, PlanParts};
 use crate::program::Program;
 use crate::program::node::Node;
 use crate::program::uses::TensorUse;
-use crate::ranks::{Message, RankGroup, RankPart, Split, Sums, follow, sums};
+use crate::ranks::{Message, RankGroup, RankPart, Split, Sums, follow};
 use crate::runner::{MOST_DRAFTS, Runner};
 use crate::sampling;
 use crate::spec::ModelSpec;
@@ -120,16 +120,17 @@ impl Model {
         let mut info = ModelInfo::read_for(&file, &options)?;
         let others: Vec<_> = others.collect();
         info.split(&file, RankPart::own(1 + others.len(), &info.spec, &options))?;
-        Self::load_ranks(file, info, backend, others, options)
+        Self::load_ranks(file, info, backend, others, options, None)
     }
 
-    /// Loads the parts of all ranks. The description is the one of rank 0.
+    /// Loads the parts of all ranks. The description is the one of rank 0, and the sums are those of the devices if they have joined.
     pub(crate) fn load_ranks(
         file: GgufFile,
         info: ModelInfo,
         backend: Arc<Backend>,
         others: Vec<Arc<Backend>>,
         options: LoadOptions,
+        sums: Option<Sums>,
     ) -> Result<Self> {
         if others.is_empty() && options.group.is_none() {
             return Self::load(file, info, backend, options);
@@ -149,15 +150,16 @@ impl Model {
                 ("version", env!("CARGO_PKG_VERSION").to_owned()),
                 ("model file", file.fingerprint()),
                 ("split", info.part.split.to_string()),
+                ("load of experts", info.part.load.as_ref().map_or_else(String::new, |load| load.fingerprint())),
                 ("arithmetic of the device", backend.arithmetic().join(", ")),
                 ("precision", format!("{:?}", options.precision)),
                 ("prediction heads", options.prediction_heads.to_string()),
             ];
             let group = Some(Arc::new(RankGroup::join(collective.clone(), &facts)?));
             let aborts = |error: &Error| collective.abort(&error.to_string());
-            let sums = match info.part.is_in_a_row() {
-                true => Sums::on_host(None),
-                false => sums::join_process(&backend, &*collective).inspect_err(aborts)?,
+            let sums = match sums {
+                Some(sums) => sums,
+                None => Sums::of(std::slice::from_ref(&backend), &options).inspect_err(aborts)?,
             };
             return Ok(Self { group, sums, ..Self::load(file, info, backend, options).inspect_err(aborts)? });
         }
@@ -170,17 +172,24 @@ impl Model {
             return Err(Error::Split { reason });
         }
         // Libraries of collectives take memory of the devices, so they come before weights and plans.
-        let sums = match info.part.is_in_a_row() {
-            true => Sums::on_host(None),
-            false => sums::join(&std::iter::once(&backend).chain(&others).cloned().collect::<Vec<_>>()),
-        };
+        let all = || std::iter::once(&backend).chain(&others).cloned().collect::<Vec<_>>();
+        let sums = sums.map_or_else(|| Sums::of(&all(), &options), Ok)?;
         let rest = others.into_iter().zip(1..).map(|(backend, rank)| {
-            let info = info.of_rank(&file, RankPart { rank, ..info.part })?;
-            let model = Self::load(file.clone(), info, backend, options.of_other_rank())?;
+            let info = info.of_rank(&file, info.part.of_rank(rank))?;
+            let model = Self::load_part(file.clone(), info, backend, options.of_other_rank())?;
             Ok(Arc::new(Self { sums: sums.clone(), ..model }))
         });
         let other_ranks = rest.collect::<Result<Vec<_>>>()?;
-        Ok(Self { other_ranks, sums, ..Self::load(file, info, backend, options)? })
+        Ok(Self { other_ranks, sums, ..Self::load_part(file, info, backend, options)? })
+    }
+
+    /// Loads the part of a device, which an error names if its memory is too little.
+    fn load_part(file: GgufFile, info: ModelInfo, backend: Arc<Backend>, options: LoadOptions) -> Result<Self> {
+        let device = backend.name();
+        Self::load(file, info, backend, options).map_err(|error| match error.is_out_of_memory() {
+            true => Error::OnDevice { device, error: Box::new(error) },
+            false => error,
+        })
     }
 
     /// Loads a model whose description was read for these options.

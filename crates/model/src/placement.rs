@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::load::{ExpertPlacement, LoadOptions};
 use crate::model::Model;
 use crate::plan::{Plan, PlanParts};
-use crate::ranks::RankPart;
+use crate::ranks::{RankPart, SplitChoice, Sums, agree, choose};
 use crate::spec::ModelSpec;
 use crate::tower::TowerInfo;
 
@@ -74,7 +74,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn plan(&self, experts: ExpertPlacement) -> Result<Plan> {
-        let (_, program, weights) = ModelInfo::parts(self.spec, self.file, experts, RankPart::WHOLE)?;
+        let (_, program, weights) = ModelInfo::parts(self.spec, self.file, experts, &RankPart::WHOLE)?;
         let parts = PlanParts { spec: self.spec, program: &program, tower: self.tower };
         Plan::of_parts(parts, &weights, &self.limits, self.options.precision, self.backend)
     }
@@ -208,12 +208,17 @@ pub struct Placed {
     pub limits: Limits,
     /// What a user is told.
     pub notes: Vec<PlacementNote>,
+    /// The split of a model on several devices, if the options name none.
+    pub choice: Option<SplitChoice>,
+    /// How several devices sum.
+    sums: Option<Sums>,
 }
 
 impl Placed {
     /// A model on a device that is open, as it is. `info` was read for these options.
     pub fn on(backend: Arc<Backend>, info: ModelInfo, options: LoadOptions, limits: Limits) -> Self {
-        Self { info, backend, others: Vec::new(), options, limits, notes: Vec::new() }
+        let (others, notes, choice, sums) = Default::default();
+        Self { info, backend, others, options, limits, notes, choice, sums }
     }
 
     /// What each device has of the model, and its memory: one entry without a split. `file` is the one of [`Self::info`].
@@ -225,7 +230,7 @@ impl Placed {
         let plan = |(rank, backend): (usize, &Arc<Backend>)| {
             let other = match rank {
                 0 => None,
-                _ => Some(self.info.of_rank(file, RankPart { rank, ..self.info.part })?),
+                _ => Some(self.info.of_rank(file, self.info.part.of_rank(rank))?),
             };
             let info = other.as_ref().unwrap_or(&self.info);
             let plan = Plan::new(info, &self.limits, self.options.precision, backend)?;
@@ -239,11 +244,11 @@ impl Placed {
     /// # Errors
     /// The errors of [`Model::open`].
     pub fn load(self, file: GgufFile) -> Result<Model> {
-        Model::load_ranks(file, self.info, self.backend, self.others, self.options)
+        Model::load_ranks(file, self.info, self.backend, self.others, self.options, self.sums)
     }
 }
 
-/// Chooses the tokens of a batch if the limits have 0, and places the experts of a model that does not fit as
+/// Chooses the split over several devices if the options name none, the tokens of a batch if the limits have 0, and places the experts of a model that does not fit as
 /// [`place_experts`] does; `opened` was opened by these options ([`open_device`]), and is opened again with that placement. `info`
 /// was read of `file` for the options ([`ModelInfo::read_for`]).
 ///
@@ -253,9 +258,27 @@ pub fn place(
     file: &GgufFile,
     mut info: ModelInfo,
     opened: Opened,
-    options: LoadOptions,
+    mut options: LoadOptions,
     mut limits: Limits,
 ) -> Result<Placed> {
+    let (mut choice, mut sums) = (None, None);
+    if !opened.others.is_empty() || options.group.is_some() {
+        let backends: Vec<_> = std::iter::once(&opened.backend).chain(&opened.others).cloned().collect();
+        let found = Sums::of(&backends, &options)?;
+        if options.split.is_none() {
+            let limits = Limits { batch_tokens: limits.batch_tokens.max(limits.sequences), ..limits };
+            let chosen = choose(file, &info, &backends, &found, &options, &limits)?;
+            (options.split, choice) = (Some(chosen.split), Some(chosen));
+        }
+        if let (Some(group), Some(own)) = (&options.group, options.split) {
+            let agreed = agree(&**group, own)?;
+            // A split that the user named is compared with that of rank 0 later.
+            if let Some(choice) = &mut choice {
+                (options.split, choice.split) = (Some(agreed), agreed);
+            }
+        }
+        sums = Some(found);
+    }
     info.split(file, RankPart::own(1 + opened.others.len(), &info.spec, &options))?;
     if limits.batch_tokens == 0 {
         limits.batch_tokens = limits.usual_batch(&info, options.precision, &opened.backend)?.max(limits.sequences);
@@ -265,19 +288,19 @@ pub fn place(
         false => (options.experts, limits.context),
     };
     let mut placed = Placed::on(opened.backend, info, options, limits);
-    placed.others = opened.others;
+    (placed.others, placed.choice, placed.sums) = (opened.others, choice, sums);
     placed.notes.extend(opened.passed_over.map(PlacementNote::PassedOver));
     if experts == placed.options.experts {
         return Ok(placed);
     }
-    let Placed { mut info, backend, others, mut options, limits, mut notes } = placed;
+    let Placed { mut info, backend, others, mut options, limits, mut notes, choice, sums } = placed;
     // The CPU's threads belong to the backend that has experts there.
     drop(backend);
     options.experts = experts;
     info.place(file, experts)?;
     notes.push(PlacementNote::Experts(experts));
     let backend = open_device(&options)?.backend;
-    Ok(Placed { info, backend, others, options, limits: Limits { context, ..limits }, notes })
+    Ok(Placed { info, backend, others, options, limits: Limits { context, ..limits }, notes, choice, sums })
 }
 
 impl Model {

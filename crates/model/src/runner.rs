@@ -165,7 +165,8 @@ impl Runner {
     /// Sums over ranks from now on.
     fn join(&mut self, collective: &Arc<dyn Collective>) -> Result<()> {
         self.scratch.ranks = Some(collective.clone());
-        self.scratch.sums_on_device = self.model.sums.is_on_device();
+        // Layers in a row exchange rows through host memory.
+        self.scratch.sums_on_device = self.model.sums.is_on_device() && !self.model.is_in_a_row();
         if self.scratch.sums_on_device {
             self.watch = Some(Watch::start(collective.clone(), self.model.backend.clone())?);
         } else {

@@ -88,7 +88,10 @@ pub(super) const HABITS: &[(&str, Meaning)] = &[
         No("leave it out, or start gristmill with nice and taskset"),
     ),
     ("-tb --threads-batch", No("-t is the number of threads, for prompts too")),
-    ("-sm --split-mode -ts --tensor-split", No("a model is on one device, whole; choose it with --device cuda:N")),
+    (
+        "-sm --split-mode -ts --tensor-split",
+        No("name the devices with --device cuda:0,1; --split is experts, tensor or layers; each device has as much"),
+    ),
     (
         "-ot --override-tensor",
         No("for experts on the CPU use --experts-on cpu, or cpu:N for those of the first N layers"),

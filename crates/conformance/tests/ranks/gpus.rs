@@ -139,6 +139,24 @@ fn a_device_that_is_lost_is_an_error_of_all_ranks_at_once() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
+/// Parts are alike, so the device with less memory decides: the context is shorter, and a part for which it has no room is an error
+/// that names it.
+#[test]
+fn the_device_with_less_memory_is_the_limit() {
+    let context = |bytes: u64| -> Result<usize, Error> {
+        let gpus = [Simulator::with_memory(bytes), Simulator::with_memory(80 << 30)];
+        let options = LoadOptions { split: Some(Split::Tensor), ..LoadOptions::default() };
+        let file = GgufFile::open(path("llama3-q8_0")).unwrap();
+        let model = Arc::new(Model::with_backends(file, backends(&gpus, Choice::Fastest), options)?);
+        Ok(Runner::new(model, Limits::default())?.context())
+    };
+    let (long, driver) = (context(80 << 30).unwrap(), 256 << 20);
+    let short = context(driver + (1 << 20)).unwrap();
+    assert!(short < long, "{short} of {long}");
+    let error = context(driver).unwrap_err();
+    assert!(error.is_out_of_memory() && error.to_string().contains("simulated"), "{error}");
+}
+
 /// As `--ranks mpi` with a GPU for each process.
 #[test]
 fn devices_of_several_processes_sum_by_themselves() {

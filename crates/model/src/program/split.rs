@@ -16,10 +16,11 @@ use super::node::Node;
 use super::tensors::{VectorSpec, has_column_order};
 use super::{ActId, GroupedExperts, GroupsId, MatrixId, Program, RowsId, RowsShape, VectorId};
 use crate::ranks::{RankPart, Split};
+use crate::stage::Stage;
 
 impl Program {
     /// Leaves the part of a rank. It runs before rewrites, which find sums in what it leaves. `summed` are matrices that are cut, whose products are parts of sums.
-    pub(super) fn split(&mut self, file: &GgufFile, part: RankPart, mut summed: BTreeSet<MatrixId>) {
+    pub(super) fn split(&mut self, file: &GgufFile, part: &RankPart, mut summed: BTreeSet<MatrixId>) {
         if part.is_whole() {
             return;
         }
@@ -35,8 +36,8 @@ impl Program {
     }
 
     /// Passes the residual stream from rank to rank, and back to rank 0, which computes the logits.
-    fn link_layers(&mut self, part: RankPart) {
-        let RankPart { rank, ranks, .. } = part;
+    fn link_layers(&mut self, part: &RankPart) {
+        let RankPart { rank, ranks, .. } = *part;
         let (x, layers) = (self.residual, part.layers(self.layers.len().saturating_sub(1)));
         // The embedding precedes the layers.
         if let Some(last) = self.layers.get_mut(layers.end) {
@@ -60,9 +61,9 @@ impl Program {
     }
 
     /// Cuts the matrices of routed experts. Returns those whose products are parts of sums.
-    fn cut_experts(&mut self, part: RankPart) -> BTreeSet<MatrixId> {
+    fn cut_experts(&mut self, part: &RankPart) -> BTreeSet<MatrixId> {
         let (mut summed, mut cuts) = (BTreeSet::new(), Vec::new());
-        for node in self.parts().flat_map(|part| &part.nodes) {
+        for (stage, node) in self.parts().flat_map(|part| part.nodes.iter().map(|node| (part.stage, node))) {
             let (groups, matrices, biases) = match node {
                 Node::Experts(experts) => {
                     summed.insert(experts.down);
@@ -76,11 +77,12 @@ impl Program {
                 }
                 _ => continue,
             };
-            cuts.push(ExpertCut { groups, matrices, biases });
+            let layer = if let Stage::Layer(layer) = stage { layer } else { usize::MAX };
+            cuts.push(ExpertCut { layer, groups, matrices, biases });
         }
-        for ExpertCut { groups, matrices, biases } in cuts {
+        for ExpertCut { layer, groups, matrices, biases } in cuts {
             let experts = self.groups[groups.0].experts;
-            let Some(own) = part.of(experts.all, 1) else {
+            let Some(own) = part.experts(layer, experts.all) else {
                 summed.retain(|matrix| !matrices.contains(matrix));
                 continue;
             };
@@ -96,7 +98,7 @@ impl Program {
 
     /// Cuts the matrices of dense MLPs and shared experts. Returns those whose products are parts of sums. If only experts are split,
     /// the MLPs are cut whose products are added to those of experts, because they are summed with them.
-    fn cut_mlps(&mut self, file: &GgufFile, part: RankPart, summed: &BTreeSet<MatrixId>) -> BTreeSet<MatrixId> {
+    fn cut_mlps(&mut self, file: &GgufFile, part: &RankPart, summed: &BTreeSet<MatrixId>) -> BTreeSet<MatrixId> {
         let mut mlps = Vec::new();
         for nodes in self.parts().map(|part| part.nodes.as_slice()) {
             let sums: Vec<RowsId> = nodes.iter().filter_map(|node| expert_sum(node, summed)).collect();
@@ -121,7 +123,7 @@ impl Program {
     }
 
     /// The columns of a matrix that a rank has: whole blocks of its format, and of activations if there are enough.
-    fn own_columns(&self, file: &GgufFile, part: RankPart, matrix: MatrixId, columns: usize) -> Option<Range<usize>> {
+    fn own_columns(&self, file: &GgufFile, part: &RankPart, matrix: MatrixId, columns: usize) -> Option<Range<usize>> {
         let [tensor] = self.tensors.matrices[matrix.0].tensors.as_slice() else { return None };
         let block = file.tensor(&tensor.name)?.format.block_len();
         let is_plain = tensor.order.is_none() && !tensor.is_transposed() && !has_column_order(file, &tensor.name);
@@ -138,7 +140,7 @@ impl Program {
     }
 
     /// Sums the products with these matrices over the ranks.
-    fn sum_over_ranks(&mut self, summed: &BTreeSet<MatrixId>, part: RankPart) {
+    fn sum_over_ranks(&mut self, summed: &BTreeSet<MatrixId>, part: &RankPart) {
         let mut sums = Sums { rows: take(&mut self.rows), summed, rank: part.rank, open: Vec::new(), done: Vec::new() };
         for part in self.parts_mut() {
             take(&mut part.nodes).into_iter().for_each(|node| sums.add(node));
@@ -203,6 +205,8 @@ impl CutMlp {
 
 /// What is cut of the experts of a layer.
 struct ExpertCut {
+    /// None has the number of a prediction head.
+    layer: usize,
     groups: GroupsId,
     matrices: Vec<MatrixId>,
     biases: Vec<VectorId>,

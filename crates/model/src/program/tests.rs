@@ -25,11 +25,11 @@ fn program(tiny: &Tiny) -> Program {
 
 /// The program of a model whose tensors may have bad values.
 fn program_of(tiny: &Tiny) -> Program {
-    part_of(tiny, RankPart::WHOLE)
+    part_of(tiny, &RankPart::WHOLE)
 }
 
 /// A rank's part of the program.
-fn part_of(tiny: &Tiny, part: RankPart) -> Program {
+fn part_of(tiny: &Tiny, part: &RankPart) -> Program {
     let file = tiny.file(&mut Random(7));
     let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
     build(&own_spec(&spec, &file, part), &spec, &file, part)
@@ -47,7 +47,8 @@ fn layers_are_compositions() {
 #[test]
 fn parts_of_sums_are_summed_over_ranks() {
     let of = |tiny: Tiny, split| {
-        let parts = [0, 1].map(|rank| names(&part_of(&tiny, RankPart { rank, ranks: 2, split }).layers[1]));
+        let parts =
+            [0, 1].map(|rank| names(&part_of(&tiny, &RankPart { rank, ranks: 2, split, load: None }).layers[1]));
         assert_eq!(parts[0], parts[1], "ranks must make the same sums");
         parts[0].clone()
     };
@@ -59,7 +60,7 @@ fn parts_of_sums_are_summed_over_ranks() {
     assert_eq!(of(Tiny::qwen3moe(), Split::Experts), [&attention[..3], &experts].concat());
     assert_eq!(of(Tiny::qwen3moe(), Split::Tensor), [&attention[..], &experts].concat());
     // Routed experts and a shared expert.
-    let part = RankPart { rank: 0, ranks: 2, split: Split::Experts };
+    let part = RankPart { rank: 0, ranks: 2, split: Split::Experts, load: None };
     let names = names(&part_of(&Tiny::dots1(), part).layers[2]);
     assert_eq!(names.iter().filter(|name| *name == "AllReduce").count(), 1, "{names:?}");
 }
@@ -69,7 +70,8 @@ fn parts_of_sums_are_summed_over_ranks() {
 fn ranks_have_disjoint_parts_of_everything_that_is_cut() {
     for (name, tiny) in Tiny::all() {
         for (split, ranks) in [(Split::Experts, 2), (Split::Tensor, 2), (Split::Tensor, 3)] {
-            let parts: Vec<Program> = (0..ranks).map(|rank| part_of(&tiny, RankPart { rank, ranks, split })).collect();
+            let parts: Vec<Program> =
+                (0..ranks).map(|rank| part_of(&tiny, &RankPart { rank, ranks, split, load: None })).collect();
             for at in 0..parts[0].tensors.matrices.len() {
                 let cuts = |of: fn(&Cut) -> Option<Range<usize>>| -> Vec<Range<usize>> {
                     let first = parts.iter().filter_map(|part| of(&part.tensors.matrices[at].tensors.first()?.cut));
@@ -128,7 +130,7 @@ fn a_program_ends_where_tensors_are_missing() {
     let file = tiny.file(&mut Random(7));
     let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
     // The embedding, two layers, and the first that lacks tensors.
-    assert_eq!((spec.layers.len(), build(&spec, &spec, &file, RankPart::WHOLE).layers.len()), (400, 4));
+    assert_eq!((spec.layers.len(), build(&spec, &spec, &file, &RankPart::WHOLE).layers.len()), (400, 4));
     let error = ModelInfo::read(&file).expect_err("tensors are missing").to_string();
     assert!(error.contains("`blk.2.attn_norm.weight`") && error.contains("is missing"), "{error}");
 }
@@ -151,7 +153,7 @@ fn a_program_is_built_in_milliseconds() {
         let start = Instant::now();
         let spec = family::spec(&family::Source::new(&file)).expect("a good spec");
         let read = start.elapsed();
-        let program = build(&spec, &spec, &file, RankPart::WHOLE);
+        let program = build(&spec, &spec, &file, &RankPart::WHOLE);
         // The embedding precedes the layers.
         assert_eq!(program.layers.len(), 49);
         (start.elapsed(), read)

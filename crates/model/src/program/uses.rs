@@ -2,8 +2,11 @@
 
 use std::collections::HashSet;
 
+use gristmill_files::gguf::GgufFile;
+
 use super::node::{Node, ProductKind};
 use super::{MatrixId, Program};
+use crate::spec::ModelSpec;
 use crate::stage::Stage;
 
 /// A tensor of the file, and what a forward pass reads of it. A tensor that is a table and a matrix has two uses.
@@ -44,7 +47,40 @@ pub enum TensorReads {
     },
 }
 
+/// What a pass reads and computes of the matrices that are loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) bytes: f64,
+    /// A product and a sum are two.
+    pub(crate) operations: f64,
+}
+
 impl Program {
+    /// The work of a pass with so many tokens, each of which has logits. Experts are chosen evenly.
+    pub(crate) fn work(&self, file: &GgufFile, spec: &ModelSpec, tokens: usize) -> Work {
+        let (routers, tokens) = (spec.routers(), tokens as f64);
+        let mut work = Work::default();
+        for (matrix, reads) in self.matrix_reads() {
+            // Shares of the matrix that are read, and that a token is multiplied with.
+            let (read, multiplied) = match reads {
+                TensorReads::Vector | TensorReads::Row { .. } => continue,
+                TensorReads::Matrix | TensorReads::OutputMatrix => (1.0, 1.0),
+                TensorReads::Experts { layer, experts, top_k } => {
+                    let all = routers.get(layer).map_or(experts, |router| router.experts).max(top_k).max(1);
+                    let share = top_k as f64 / all as f64;
+                    (1.0 - (1.0 - share).powf(tokens), share)
+                }
+            };
+            for tensor in &self.tensors.matrices[matrix.0].tensors {
+                let bytes = file.tensor(&tensor.name).map_or(0, |found| tensor.part_of(found.bytes));
+                let (experts, rows, cols) = tensor.matrix();
+                work.bytes += read * bytes as f64;
+                work.operations += 2.0 * multiplied * tokens * experts as f64 * rows as f64 * cols as f64;
+            }
+        }
+        work
+    }
+
     /// The uses of all tensors.
     pub(crate) fn tensor_uses(&self) -> Vec<TensorUse> {
         let (mut seen, mut uses) = (HashSet::new(), Vec::new());

@@ -18,7 +18,9 @@
 //! A rank that fails ends the group, and a wait for a rank has a deadline: the caller gets an error, and every later call does.
 
 mod call;
+mod choose;
 mod group;
+mod load;
 mod part;
 mod spec;
 pub(crate) mod sums;
@@ -26,7 +28,10 @@ mod team;
 mod watch;
 
 pub(crate) use call::Call;
+pub use choose::{SplitChoice, SplitEstimate};
+pub(crate) use choose::{agree, choose};
 pub(crate) use group::{Message, RankGroup};
+pub use load::ExpertLoad;
 pub(crate) use part::RankPart;
 pub use part::Split;
 pub(crate) use spec::{check_layers, own_spec};

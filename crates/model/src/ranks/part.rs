@@ -3,7 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use super::ExpertLoad;
 use crate::load::LoadOptions;
 use crate::spec::{AttentionSpec, ModelSpec};
 
@@ -43,31 +45,38 @@ impl fmt::Display for Split {
 }
 
 /// A rank and its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RankPart {
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
     pub(crate) split: Split,
+    /// The load that experts are placed by; without, each rank has as many.
+    pub(crate) load: Option<Arc<ExpertLoad>>,
 }
 
 impl RankPart {
     /// A device that has all of a model.
-    pub(crate) const WHOLE: Self = Self { rank: 0, ranks: 1, split: Split::Experts };
+    pub(crate) const WHOLE: Self = Self { rank: 0, ranks: 1, split: Split::Experts, load: None };
 
     /// Rank 0 of a model on so many devices, or the rank of this process. Without a split by the options, experts are split if the
     /// model has some.
     pub(crate) fn own(devices: usize, spec: &ModelSpec, options: &LoadOptions) -> Self {
         let (rank, ranks) = options.group.as_ref().map_or((0, devices), |group| (group.rank(), group.size()));
         let of_model = || if spec.routers().is_empty() { Split::Tensor } else { Split::Experts };
-        Self { rank, ranks, split: options.split.unwrap_or_else(of_model) }
+        Self { rank, ranks, split: options.split.unwrap_or_else(of_model), load: options.expert_load.clone() }
     }
 
-    pub(crate) fn is_whole(self) -> bool {
+    /// Another rank of the group.
+    pub(crate) fn of_rank(&self, rank: usize) -> Self {
+        Self { rank, ..self.clone() }
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
         self.ranks == 1
     }
 
     /// The layers of the rank, of a model with so many; all without a split of layers.
-    pub(crate) fn layers(self, count: usize) -> Range<usize> {
+    pub(crate) fn layers(&self, count: usize) -> Range<usize> {
         match self.split {
             Split::Layers => self.of(count, 1).unwrap_or(0..0),
             Split::Tensor | Split::Experts => 0..count,
@@ -75,23 +84,29 @@ impl RankPart {
     }
 
     /// Whether layers are split.
-    pub(crate) fn is_in_a_row(self) -> bool {
+    pub(crate) fn is_in_a_row(&self) -> bool {
         self.split == Split::Layers && !self.is_whole()
     }
 
     /// The rank's part of `count` items in blocks of adjacent ones, which are not divided. `None` if there are fewer blocks than
     /// ranks.
-    pub(crate) fn of(self, count: usize, block: usize) -> Option<Range<usize>> {
+    pub(crate) fn of(&self, count: usize, block: usize) -> Option<Range<usize>> {
         let blocks = count.div_ceil(block.max(1));
         let border = |rank: usize| (blocks * rank / self.ranks * block).min(count);
         (blocks >= self.ranks).then(|| border(self.rank)..border(self.rank + 1))
     }
 
+    /// The rank's experts of a layer. `None` if there are fewer than ranks.
+    pub(crate) fn experts(&self, layer: usize, count: usize) -> Option<Range<usize>> {
+        let by_load = self.load.as_ref().and_then(|load| load.parts(layer, count, self.ranks));
+        by_load.and_then(|parts| parts.get(self.rank).cloned()).or_else(|| self.of(count, 1))
+    }
+
     /// The heads of the rank: those of queries, and those of keys and values that these read. If there are fewer of the latter than
     /// ranks, several ranks have the same one. `None` if the heads cannot be divided.
-    pub(crate) fn heads(self, spec: &AttentionSpec) -> Option<[Range<usize>; 2]> {
+    pub(crate) fn heads(&self, spec: &AttentionSpec) -> Option<[Range<usize>; 2]> {
         let AttentionSpec { heads, kv_heads, .. } = *spec;
-        let Self { rank, ranks, .. } = self;
+        let Self { rank, ranks, .. } = *self;
         let queries = || heads / ranks * rank..heads / ranks * (rank + 1);
         if !heads.is_multiple_of(ranks) || kv_heads == 0 {
             None

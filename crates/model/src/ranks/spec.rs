@@ -10,7 +10,7 @@ use crate::program::tensors::has_column_order;
 use crate::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// The model with the attention heads that a rank has: of a layer whose attention cannot be split, all.
-pub(crate) fn own_spec(spec: &ModelSpec, file: &GgufFile, part: RankPart) -> ModelSpec {
+pub(crate) fn own_spec(spec: &ModelSpec, file: &GgufFile, part: &RankPart) -> ModelSpec {
     let mut own = spec.clone();
     if part.is_in_a_row() {
         let layers = part.layers(spec.layers.len());
@@ -44,7 +44,7 @@ pub(crate) fn own_spec(spec: &ModelSpec, file: &GgufFile, part: RankPart) -> Mod
 }
 
 /// Refuses a model whose layers cannot be split.
-pub(crate) fn check_layers(spec: &ModelSpec, part: RankPart) -> Result<()> {
+pub(crate) fn check_layers(spec: &ModelSpec, part: &RankPart) -> Result<()> {
     let refuse =
         |reason: String| Err(Error::Split { reason: format!("{reason}; name one device, or choose another split") });
     let (ranks, count) = (part.ranks, spec.layers.len());
@@ -54,7 +54,7 @@ pub(crate) fn check_layers(spec: &ModelSpec, part: RankPart) -> Result<()> {
     if spec.layer_inputs.is_some() {
         return refuse("the model's embeddings of each layer cannot be on several devices".to_owned());
     }
-    let layers = |rank: usize| RankPart { rank, ..part }.layers(count);
+    let layers = |rank: usize| part.of_rank(rank).layers(count);
     // Ranks with other kinds of state would find other starts of texts in their caches.
     let kinds = |rank: usize| {
         let mut kinds = Vec::new();
@@ -84,7 +84,7 @@ pub(crate) fn check_layers(spec: &ModelSpec, part: RankPart) -> Result<()> {
 }
 
 /// Whether each rank can have some of the heads, and the columns of the output matrix that belong to them.
-fn can_split(spec: &AttentionSpec, file: &GgufFile, layer: usize, part: RankPart) -> bool {
+fn can_split(spec: &AttentionSpec, file: &GgufFile, layer: usize, part: &RankPart) -> bool {
     let name = format!("blk.{layer}.attn_output.weight");
     let block = file.tensor(&name).map_or(1, |tensor| tensor.format.block_len());
     // A norm over all heads needs the heads of all ranks.

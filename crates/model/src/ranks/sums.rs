@@ -5,14 +5,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gristmill_collective::Collective;
+use gristmill_collective::{Collective, threads};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::{Backend, Error as KernelError, Result as KernelResult};
 
 use crate::error::Result;
+use crate::load::LoadOptions;
 
-use super::DEADLINE;
+use super::{DEADLINE, Split};
 
 /// How long the first sums of devices may take together.
 const TRIAL: Duration = Duration::from_secs(60);
@@ -29,7 +30,7 @@ pub struct Sums {
     pub library: Option<String>,
     /// Why the devices do not sum by themselves, although devices of their kind can.
     pub refusal: Option<String>,
-    /// The time of a sum: bytes, and how long it took before the model was loaded. Empty for sums through host memory.
+    /// The time of a sum: bytes, and how long it took before the model was loaded.
     pub measured: Vec<(usize, Duration)>,
 }
 
@@ -37,6 +38,32 @@ impl Sums {
     /// Sums through host memory.
     pub(crate) fn on_host(refusal: Option<String>) -> Self {
         Self { library: None, refusal, measured: Vec::new() }
+    }
+
+    /// The time of a sum of so many bytes, between those that were measured.
+    pub(crate) fn time_of(&self, bytes: usize) -> Duration {
+        let Some(&(_, least)) = self.measured.first() else { return Duration::ZERO };
+        let above =
+            self.measured.iter().position(|(size, _)| *size >= bytes).unwrap_or(self.measured.len().saturating_sub(1));
+        let [Some((low, before)), Some((high, after))] =
+            [above.checked_sub(1), Some(above)].map(|at| self.measured.get(at?))
+        else {
+            return least;
+        };
+        let share = bytes.saturating_sub(*low) as f64 / (high - low).max(1) as f64;
+        let (before, after) = (before.as_secs_f64(), after.as_secs_f64());
+        Duration::from_secs_f64(before + share * (after - before).max(0.0))
+    }
+
+    /// Joins the devices of the options' model, and measures their sums. Layers in a row have none.
+    pub(crate) fn of(backends: &[Arc<Backend>], options: &LoadOptions) -> Result<Self> {
+        if options.split == Some(Split::Layers) {
+            return Ok(Self::on_host(None));
+        }
+        match (&options.group, backends) {
+            (Some(group), [backend]) => join_process(backend, &**group),
+            _ => Ok(join(backends)),
+        }
     }
 
     pub(crate) fn is_on_device(&self) -> bool {
@@ -60,7 +87,15 @@ impl Display for Sums {
 }
 
 /// Joins the devices of a process, the first of which is rank 0, and tries sums. A device that is in a group stays there.
-pub(crate) fn join(backends: &[Arc<Backend>]) -> Sums {
+fn join(backends: &[Arc<Backend>]) -> Sums {
+    let sums = join_devices(backends);
+    match sums.library {
+        Some(_) => sums,
+        None => Sums { measured: measure_threads(backends.len()), ..sums },
+    }
+}
+
+fn join_devices(backends: &[Arc<Backend>]) -> Sums {
     let Some(first) = backends.first().and_then(|backend| backend.ranks()) else { return Sums::on_host(None) };
     let size = backends.len();
     let group = match first.joined() {
@@ -75,7 +110,15 @@ pub(crate) fn join(backends: &[Arc<Backend>]) -> Sums {
 }
 
 /// Joins the device of this process with those of the others, if all have one that sums.
-pub(crate) fn join_process(backend: &Arc<Backend>, collective: &dyn Collective) -> Result<Sums> {
+fn join_process(backend: &Arc<Backend>, collective: &dyn Collective) -> Result<Sums> {
+    let sums = join_device(backend, collective)?;
+    match sums.library {
+        Some(_) => Ok(sums),
+        None => Ok(Sums { measured: measure_host(collective)?, ..sums }),
+    }
+}
+
+fn join_device(backend: &Arc<Backend>, collective: &dyn Collective) -> Result<Sums> {
     let (rank, size) = (collective.rank(), collective.size());
     let own = backend.ranks();
     if !all_have(collective, own.is_some())? {
@@ -105,6 +148,30 @@ fn all_have(collective: &dyn Collective, own: bool) -> Result<bool> {
     collective.await_broadcast(0, &mut Vec::new())?;
     collective.all_reduce(&mut lacking)?;
     Ok(lacking == [0.0])
+}
+
+/// The times of sums of threads.
+fn measure_threads(ranks: usize) -> Measured {
+    thread::scope(|scope| {
+        let ranks = threads(ranks, TRIAL).into_iter();
+        let measured =
+            ranks.map(|rank| scope.spawn(move || measure_host(&rank).unwrap_or_default())).collect::<Vec<_>>();
+        measured.into_iter().next().and_then(|first| first.join().ok()).unwrap_or_default()
+    })
+}
+
+/// The times of sums through host memory. A sum costs as much whatever its values are.
+fn measure_host(collective: &dyn Collective) -> Result<Measured> {
+    let measure = |bytes: &usize| -> Result<(usize, Duration)> {
+        let mut values = vec![0.0; bytes / size_of::<f32>()];
+        // All ranks start together.
+        collective.all_reduce(&mut values)?;
+        let repeats = if *bytes < MEASURED[2] { REPEATS } else { 2 };
+        let start = Instant::now();
+        (0..repeats).try_for_each(|_| collective.all_reduce(&mut values))?;
+        Ok((*bytes, start.elapsed() / repeats))
+    };
+    MEASURED.iter().map(measure).collect()
 }
 
 /// A device and its place in the group.

@@ -21,7 +21,7 @@ pub(super) struct Builder<'a> {
     pub(super) spec: &'a ModelSpec,
     /// The layers with all attention heads, as the file has them.
     pub(super) whole: &'a [LayerSpec],
-    pub(super) part: RankPart,
+    pub(super) part: &'a RankPart,
     /// Matrices whose products are parts of sums over ranks.
     pub(super) summed: BTreeSet<MatrixId>,
     pub(super) file: &'a GgufFile,

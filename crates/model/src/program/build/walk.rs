@@ -19,7 +19,7 @@ use crate::stage::Stage;
 /// its size is bounded by the file, whatever number of layers the metadata has. The survey of the weights, which follows,
 /// refuses such a file.
 /// `whole` is the model, `spec` what a rank has of it.
-pub(crate) fn build(spec: &ModelSpec, whole: &ModelSpec, file: &GgufFile, part: RankPart) -> Program {
+pub(crate) fn build(spec: &ModelSpec, whole: &ModelSpec, file: &GgufFile, part: &RankPart) -> Program {
     let builder = Builder {
         spec,
         whole: &whole.layers,
