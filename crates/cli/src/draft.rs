@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_engine::DraftSource;
-use gristmill_engine::Model;
+use gristmill_engine::model::Split;
+use gristmill_engine::{DraftSource, Model};
 
 use crate::args::DeviceArgs;
 use crate::failure::Failure;
@@ -113,8 +113,8 @@ impl Drafts<'_> {
     pub(crate) fn on(&self, device: &DeviceArgs) -> DeviceArgs {
         let prediction_heads = match self.wanted {
             Wanted::Mtp => true,
-            // A model that is split has none.
-            Wanted::MtpIfAny | Wanted::MtpElseLookup => !device.is_split(),
+            // Layers in a row have none.
+            Wanted::MtpIfAny | Wanted::MtpElseLookup => device.split != Some(Split::Layers),
             Wanted::Off | Wanted::Lookup | Wanted::Model(_) => false,
         };
         let draft_model = match self.wanted {

@@ -12,7 +12,7 @@ use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::{ConvertOptions, Converter, open_folder};
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::model::{Batch, DraftOrder, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_engine::model::{Batch, DraftOrder, Limits, LoadOptions, Model, Outputs, Precision, Runner, Split};
 use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
@@ -50,10 +50,14 @@ fn runner(name: &str, backend: Backend) -> Runner {
 }
 
 fn runner_of(file: GgufFile, backend: Backend) -> Runner {
-    let options = LoadOptions { prediction_heads: true, precision: Precision::Exact, ..LoadOptions::default() };
+    runner_on(file, vec![Arc::new(backend)], None)
+}
+
+fn runner_on(file: GgufFile, backends: Vec<Arc<Backend>>, split: Option<Split>) -> Runner {
+    let options = LoadOptions { prediction_heads: true, precision: Precision::Exact, split, ..LoadOptions::default() };
     let architecture: &str = file.metadata().required("general.architecture").unwrap();
     let heads: usize = file.metadata().required(&format!("{architecture}.nextn_predict_layers")).unwrap();
-    let model = Arc::new(Model::with_backend(file, Arc::new(backend), options).unwrap());
+    let model = Arc::new(Model::with_backends(file, backends, options).unwrap());
     assert!(heads > 0 && model.prediction_heads() == heads);
     let limits = Limits { context: Some(64), sequences: 3, batch_tokens: 64, ..Limits::default() };
     Runner::new(model, limits).unwrap()
@@ -150,6 +154,22 @@ fn the_logits_are_those_of_transformers() {
             check_all(name, Reference::backend(), part);
         }
         check_all(name, Cpu::backend(Level::best(), 2).unwrap(), 11);
+    }
+}
+
+/// Each rank drafts the same tokens, of which the next ones depend.
+#[test]
+fn ranks_draft_the_same() {
+    for name in golden::heads() {
+        for (ranks, split) in [(2, Split::Experts), (2, Split::Tensor), (3, Split::Tensor)] {
+            let (texts, tolerance) = texts(name);
+            let file = GgufFile::open(golden::heads_folder().join(format!("{name}.gguf"))).unwrap();
+            let cpus = (0..ranks).map(|_| Arc::new(Cpu::backend(Level::best(), 1).unwrap())).collect();
+            let mut runner = runner_on(file, cpus, Some(split));
+            for text in &texts {
+                check(&mut runner, text, 7, tolerance);
+            }
+        }
     }
 }
 

@@ -196,8 +196,10 @@ impl ModelInfo {
         let refuse = |what: &str| Err(Error::Split { reason: format!("{what}; name one device") });
         match self {
             Self { tower: Some(_), .. } => refuse("a vision tower is not supported on several devices"),
-            Self { spec, .. } if !spec.heads.is_empty() => {
-                refuse("prediction heads are not supported on several devices")
+            Self { spec, .. } if !spec.heads.is_empty() && part.is_in_a_row() => {
+                let reason =
+                    "prediction heads cannot draft from layers in a row; choose another split, or leave the heads out";
+                Err(Error::Split { reason: reason.to_owned() })
             }
             Self { spec, .. } if part.is_in_a_row() => match part.load {
                 Some(_) => {

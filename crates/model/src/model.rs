@@ -399,6 +399,11 @@ impl Model {
         self.step.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The limits of a rank that has no caller. Only rank 0 computes logits, but each has those of prediction heads.
+    pub(crate) fn of_other_rank(&self, limits: Limits) -> Limits {
+        if self.prediction_heads() > 0 { limits } else { Limits { output_rows: Some(1), ..limits } }
+    }
+
     /// Whether each device has some of the layers.
     pub(crate) fn is_in_a_row(&self) -> bool {
         self.split == Split::Layers

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use draft::DraftOrder;
-pub(crate) use draft::MOST_DRAFTS;
+pub(crate) use draft::{DraftCall, MOST_DRAFTS};
 pub use graphs::GraphUsage;
 pub use logits::{Logits, SampledTokens};
 pub use routing::RoutingTrace;
@@ -154,9 +154,8 @@ impl Runner {
     /// The runner of this process, with the longest context that all ranks have room for.
     pub(crate) fn of_process(model: Arc<Model>, group: &RankGroup, limits: Limits, reuse: Reuse) -> Result<Self> {
         let plan = Plan::loaded(model.parts_of_plan(), &limits, model.precision, &model.backend, reuse)?;
-        // Only rank 0 computes logits.
-        let output_rows = if group.collective().rank() == 0 { limits.output_rows } else { Some(1) };
-        let limits = Limits { context: Some(group.least(plan.context)?), output_rows, ..limits };
+        let limits = Limits { context: Some(group.least(plan.context)?), ..limits };
+        let limits = if group.collective().rank() == 0 { limits } else { model.of_other_rank(limits) };
         let mut runner = Self::of_rank(model, limits, reuse)?;
         runner.join(group.collective())?;
         Ok(runner)
@@ -185,8 +184,7 @@ impl Runner {
         };
         let contexts = models().map(plan).collect::<Result<Vec<_>>>()?;
         let limits = Limits { context: contexts.into_iter().min(), ..limits };
-        // Only rank 0 computes logits.
-        let others = Limits { output_rows: Some(1), ..limits };
+        let others = model.of_other_rank(limits);
         let limits = std::iter::once(limits).chain(std::iter::repeat(others));
         models().zip(limits).map(|(model, limits)| Self::of_rank(model.clone(), limits, reuse)).collect()
     }

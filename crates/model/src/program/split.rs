@@ -149,8 +149,12 @@ impl Program {
         self.rows = sums.rows;
     }
 
-    /// Only rank 0 computes logits. The others load one row of the output matrix, unless it is the table too.
+    /// Only rank 0 computes logits. The others load one row of the output matrix, unless it is the table too. With prediction heads,
+    /// each rank has it, because drafts depend on the logits of those before them.
     fn drop_output(&mut self) {
+        if !self.heads.is_empty() {
+            return;
+        }
         let is_table = |matrix: MatrixId| {
             let mut nodes = self.parts().flat_map(|part| &part.nodes);
             nodes.any(|node| matches!(node, Node::Embed { table, .. } if *table == matrix))

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::program::forced::ForcedExperts;
+use crate::runner::DraftCall;
 use crate::state::SequenceId;
 
 /// A call that changes the state of a runner, or in which ranks exchange sums.
@@ -21,6 +22,7 @@ pub(crate) enum Call {
     PlanCheckpoint { sequence: SequenceId, len: usize },
     CountExperts { is_on: bool },
     Forward { batch: Batch, experts: Option<Vec<ForcedExperts>>, lengths: Vec<usize> },
+    Draft { orders: Vec<DraftCall> },
     FindNotFinite { token: Option<u32> },
 }
 

@@ -96,6 +96,7 @@ pub(crate) fn choose(
         RankPart::own(backends.len(), &info.spec, &LoadOptions { split: Some(Split::Layers), ..site.part_options() });
     if estimates.iter().all(|estimate| !estimate.fits)
         && options.expert_load.is_none()
+        && info.spec.heads.is_empty()
         && check_layers(&info.spec, &part).is_ok()
     {
         estimates.push(site.estimate(Split::Layers)?);

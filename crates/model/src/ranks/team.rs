@@ -156,6 +156,7 @@ fn repeat(call: Call, runner: &mut Runner) -> Result<()> {
                 Some(experts) => runner.forward_forced(&batch, &experts).map(drop),
             }
         }
+        Call::Draft { orders } => runner.draft_once(&orders).map(drop),
         Call::FindNotFinite { token } => {
             runner.not_finite_token(token);
             Ok(())

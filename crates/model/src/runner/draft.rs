@@ -27,11 +27,13 @@ use std::collections::HashSet;
 
 use gristmill_kernels::ops::{Argmax, CopyRows};
 use gristmill_kernels::tensor::Buffer;
+use serde::{Deserialize, Serialize};
 
 use super::{PassKind, Runner, StepShape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::program::run::{PassOutputs, predict};
+use crate::ranks::Call;
 use crate::state::SequenceId;
 
 /// The most tokens that are drafted for a sequence at once.
@@ -66,6 +68,15 @@ impl Drafts {
     }
 }
 
+/// An order with the token that follows the sequence's, as all ranks get it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct DraftCall {
+    sequence: SequenceId,
+    /// `None` if the text has no such token.
+    token: Option<u32>,
+    count: usize,
+}
+
 /// An order that can be carried out.
 struct Job {
     order: usize,
@@ -91,11 +102,28 @@ impl Runner {
     /// [`Error::UnknownSequence`](crate::Error::UnknownSequence); [`Error::Kernel`](crate::Error::Kernel) if the device
     /// refuses.
     pub fn draft(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
-        let model = self.model.clone();
-        model.freeing_slots(|| self.draft_once(orders))
+        let orders = self.draft_calls(orders)?;
+        self.drafted(&orders, |own| {
+            let model = own.model.clone();
+            model.freeing_slots(|| own.draft_once(&orders))
+        })
     }
 
-    fn draft_once(&mut self, orders: &[DraftOrder<'_>]) -> Result<Vec<Vec<u32>>> {
+    /// Drafts on all ranks: each has the heads, and finds the same tokens.
+    fn drafted<T>(&mut self, orders: &[DraftCall], own: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let ranks = self.team.is_some().then(|| self.model.clone());
+        let _step = ranks.as_ref().map(|model| model.step_on_ranks());
+        self.on_ranks(|| Call::Draft { orders: orders.to_vec() }, own)
+    }
+
+    fn draft_calls(&self, orders: &[DraftOrder<'_>]) -> Result<Vec<DraftCall>> {
+        let call = |&DraftOrder { sequence, text, count }: &DraftOrder<'_>| {
+            Ok(DraftCall { sequence, token: text.get(self.state.len(sequence)?).copied(), count })
+        };
+        orders.iter().map(call).collect()
+    }
+
+    pub(crate) fn draft_once(&mut self, orders: &[DraftCall]) -> Result<Vec<Vec<u32>>> {
         self.replay_if(self.state.needs_replay())?;
         let mut drafts = vec![Vec::new(); orders.len()];
         let mut jobs = self.jobs(orders)?;
@@ -117,8 +145,13 @@ impl Runner {
     /// The logits from which [`Self::draft`] takes the tokens of one order, for tests: a row for each token.
     #[doc(hidden)]
     pub fn draft_logits(&mut self, order: DraftOrder<'_>) -> Result<Vec<f32>> {
+        let orders = self.draft_calls(&[order])?;
+        self.drafted(&orders, |own| own.draft_logits_once(&orders))
+    }
+
+    fn draft_logits_once(&mut self, orders: &[DraftCall]) -> Result<Vec<f32>> {
         self.replay_if(self.state.needs_replay())?;
-        let mut jobs = self.jobs(&[order])?;
+        let mut jobs = self.jobs(orders)?;
         let model = self.model.clone();
         let mut all = Vec::new();
         let _exclusive = model.backend.exclusive();
@@ -134,14 +167,14 @@ impl Runner {
     }
 
     /// The orders of sequences whose tokens have all rows of the heads, each sequence once.
-    fn jobs(&self, orders: &[DraftOrder<'_>]) -> Result<Vec<Job>> {
+    fn jobs(&self, orders: &[DraftCall]) -> Result<Vec<Job>> {
         let (mut jobs, mut met) = (Vec::new(), HashSet::new());
-        for (order, &DraftOrder { sequence, text, count }) in orders.iter().enumerate() {
+        for (order, &DraftCall { sequence, token, count }) in orders.iter().enumerate() {
             let position = self.state.len(sequence)?;
             let count = count.min(self.model.most_drafts()).min(self.state.context() - position);
             let is_known = self.state.predicting(sequence, 0)?.is_some();
-            let token = text.get(position).filter(|&&token| (token as usize) < self.model.spec.vocab);
-            if let Some(&token) = token
+            let token = token.filter(|&token| (token as usize) < self.model.spec.vocab);
+            if let Some(token) = token
                 && is_known
                 && count > 0
                 && met.insert(sequence)
