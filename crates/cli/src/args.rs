@@ -61,7 +61,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, value_name = "NAME", value_parser = cpu_level, help_heading = "Device")]
     pub(crate) cpu_level: Option<Level>,
     /// On a GPU, choose kernels only by the weights. A text then does not depend on other requests, the batch size or
-    /// the prefix cache. This is slower. On a CPU, texts never depend on these, so the option changes nothing.
+    /// the prefix cache. This is slower. On a CPU, texts depend on these only at level amx, which becomes avx512.
     #[arg(long, help_heading = "Device")]
     pub(crate) deterministic: bool,
     /// Where the experts of a model are stored and computed: device; cpu; cpu:N for the experts of the first N layers; slots:N for
@@ -259,9 +259,11 @@ impl DeviceArgs {
 
 /// Reads the name of a level that this CPU has.
 fn cpu_level(name: &str) -> Result<Level, String> {
-    let names = || Level::available().map(Level::name).collect::<Vec<_>>().join(", ");
-    Level::available()
-        .find(|level| level.name() == name)
+    let supported = || Level::NAMES.iter().filter_map(|name| Level::named(name).ok());
+    let names = || supported().map(Level::name).collect::<Vec<_>>().join(", ");
+    let known = Level::NAMES.iter().find(|known| **known == name);
+    known
+        .and_then(|name| Level::named(name).ok())
         .ok_or_else(|| format!("the levels of this CPU are {}", names()))
 }
 

@@ -103,10 +103,11 @@ enum Command {
     Man(shell::ManArgs),
 }
 
-/// `gristmill 0.1.0 (x86_64, CPU level avx512)`.
+/// `gristmill 0.1.0 (x86_64, CPU level avx512)`, and what the CPU has besides.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let (arch, level) = (std::env::consts::ARCH, Level::best().name());
-    format!("{} ({arch}, CPU level {level})", env!("CARGO_PKG_VERSION"))
+    let besides = Level::not_chosen().map(|found| format!("; {found}")).unwrap_or_default();
+    format!("{} ({arch}, CPU level {level}{besides})", env!("CARGO_PKG_VERSION"))
 });
 
 const EXAMPLES: &str = "\

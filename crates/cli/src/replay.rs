@@ -137,6 +137,12 @@ fn check_model(receipt: &Receipt, source: Source, log: &Verbosity) -> Result<(),
     }
 }
 
+/// The level of a CPU, if this one has it.
+fn level(conditions: &Conditions) -> Option<Level> {
+    let name = Level::NAMES.iter().find(|name| conditions.arithmetic.first().is_some_and(|found| found == *name))?;
+    Level::named(name).ok()
+}
+
 /// Tells why the texts may differ.
 fn warn(receipt: &Receipt, here: &Conditions, log: &Verbosity) {
     let there = &receipt.conditions;
@@ -150,8 +156,13 @@ fn warn(receipt: &Receipt, here: &Conditions, log: &Verbosity) {
     for (what, there, here) in pairs.into_iter().filter(|(_, there, here)| there != here) {
         log.info(format_args!("warning: the {what} is {here}, but {there} in the receipt; texts can differ"));
     }
-    if here.device != "cpu" && !here.is_deterministic() {
-        log.info(format_args!("warning: on a GPU texts depend on what else runs at the same time, and may differ"));
+    let depends = match level(here) {
+        Some(level) => !level.is_deterministic(),
+        None => here.device != "cpu" && !here.is_deterministic(),
+    };
+    if depends {
+        let device = &here.device;
+        log.info(format_args!("warning: on {device} texts depend on what else runs at the same time, and may differ"));
     }
 }
 
@@ -160,11 +171,9 @@ impl ReplayArgs {
     fn device(&self, conditions: &Conditions) -> DeviceArgs {
         let usual = if conditions.device == "cpu" { "cpu" } else { "auto" };
         let device = self.device.clone().unwrap_or_else(|| usual.to_owned());
-        let cpu_level =
-            Level::available().find(|level| conditions.arithmetic.first().is_some_and(|l| l == level.name()));
         DeviceArgs {
             threads: self.threads,
-            cpu_level: cpu_level.filter(|_| device == "cpu"),
+            cpu_level: level(conditions).filter(|_| device == "cpu"),
             device,
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),

@@ -18,9 +18,13 @@ mod pair;
 use super::act::Int8Block;
 use super::layout::Lanes;
 use super::level::Level;
+#[cfg(target_arch = "x86_64")]
+use super::simd::{TileProduct, TileRows};
 use float::{Bf16Steps, ExactSteps, FloatDot, FloatSteps};
 use gristmill_kernels::format::{Float as _, Format, with_format_kind};
 use int8::Int8Dot;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use int8::codes;
 pub(crate) use pair::PackedRows;
 use pair::PairDot;
 use std::marker::PhantomData;
@@ -75,5 +79,14 @@ pub(crate) fn dot_pair(level: Level, format: Format, groups: [&[u8]; 2], rows: &
             PackedAct::Bf16(_) => unreachable!("only bfloat16 weights read pairs"),
         },
         quantised _F => unreachable!("rows are packed for float weights")
+    )
+}
+
+/// [`dot`] for any number of groups of a quantised format, one after another. `out` has the rows of each group.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn dot_tiles(format: Format, groups: &[u8], rows: &TileRows, out: &mut [Lanes]) {
+    with_format_kind!(format,
+        float _F => unreachable!("float weights do not read tiles"),
+        quantised F => TileProduct::<F> { groups, rows, out, format: PhantomData }.run()
     )
 }

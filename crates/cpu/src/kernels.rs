@@ -36,9 +36,9 @@ impl Kernels for Cpu {
         [self.level.name()].into_iter().chain(bf16).map(str::to_owned).collect()
     }
 
-    /// The order of a sum depends neither on the number of rows nor on the number of threads.
+    /// The order of a sum does not depend on the number of threads, and on the number of rows only with tiles.
     fn deterministic(&self) -> bool {
-        true
+        self.level.is_deterministic()
     }
 
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {

@@ -15,6 +15,7 @@ use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::{Format, Plane};
 use gristmill_kernels::weight::TensorShape;
 use memmap2::MmapMut;
+use std::ops::Range;
 
 /// Rows in a tile.
 pub const ROWS: usize = 16;
@@ -73,8 +74,13 @@ impl Tiles {
 
     /// The tiles of a row group. `expert < experts`, `group < groups()`.
     pub(crate) fn group(&self, expert: usize, group: usize) -> &[u8] {
+        self.row_groups(expert, group..group + 1)
+    }
+
+    /// The tiles of consecutive row groups. `expert < experts`, `groups.end <= groups()`.
+    pub(crate) fn row_groups(&self, expert: usize, groups: Range<usize>) -> &[u8] {
         let bytes = self.group_bytes();
-        &self.memory[(expert * self.groups() + group) * bytes..][..bytes]
+        &self.memory[(expert * self.groups() + groups.start) * bytes..][..groups.len() * bytes]
     }
 
     /// All row groups, expert-major.

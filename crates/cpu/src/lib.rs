@@ -79,7 +79,7 @@ pub mod simd;
 mod weight;
 
 pub use cpu::Cpu;
-pub use level::Level;
+pub use level::{Level, NotChosen};
 pub use offload::readers::READERS;
 pub use pool::{MAX_THREADS, Pool};
 pub use profile::{Profile, Record, Work};

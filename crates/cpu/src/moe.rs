@@ -34,6 +34,11 @@ impl<'a> GroupTiles<'a> {
         })
     }
 
+    /// Rows of all tiles.
+    fn rows(&self) -> usize {
+        self.pairs.iter().map(|pairs| pairs.len()).sum()
+    }
+
     /// Permutes the tiles.
     fn reorder(&mut self, order: &[usize]) {
         self.experts = order.iter().map(|&tile| self.experts[tile]).collect();
@@ -114,13 +119,14 @@ impl Cpu {
         let out: OutRows<f32> = host::rows_mut(OP, &mut out)?;
         let width = weight.rows();
         let starts = starts(&shapes);
-        let cols = column_cuts(&shapes, group_tiles.pairs.len(), self.pool.threads());
+        let cols = column_cuts(&shapes, self.chunks(group_tiles.rows(), group_tiles.pairs.len()));
         let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
         self.pool.each_scattered(&out, &group_tiles.pairs, &cols, experts.order(), &|tile, chunk, mut out| {
             let (tensor, columns) = cols.get(chunk);
             let expert = group_tiles.experts[tile];
             let start = starts[tensor];
-            let rows = group_tiles.gather(tile, &x, pairs_per_row);
+            let rows =
+                group_tiles.gather(tile, &x, pairs_per_row).tiled(self.level, [shapes[tensor].format].into_iter());
             let bias = bias.map(|b| &b[expert * width + start..]);
             let groups = row_groups(columns.start - start..columns.end - start);
             experts.with(expert, |tensors, matrix| {
@@ -141,11 +147,12 @@ impl Cpu {
         let mut group_tiles = GroupTiles::new(OP, groups)?;
         let bias = host::pair(OP, bias)?;
         let h: OutRows<f32> = host::rows_mut(OP, &mut h)?;
-        let cols = gated_column_cuts(gate_and_up(OP, &shapes)?, group_tiles.pairs.len(), self.pool.threads());
+        let cols =
+            gated_column_cuts(gate_and_up(OP, &shapes)?, self.chunks(group_tiles.rows(), group_tiles.pairs.len()));
         let experts = ProductExperts::new(OP, weight, groups, &mut group_tiles, cols.len())?;
         self.pool.each_scattered(&h, &group_tiles.pairs, &cols, experts.order(), &|tile, chunk, mut h| {
             let expert = group_tiles.experts[tile];
-            let rows = group_tiles.gather(tile, &x, top_k);
+            let rows = group_tiles.gather(tile, &x, top_k).tiled(self.level, shapes.iter().map(|shape| shape.format));
             let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));
             let groups = row_groups(cols.get(chunk).1);
             experts.with(expert, |tensors, matrix| {

@@ -67,3 +67,17 @@ fn few_cases_of_every_part() {
         run(part, Level::best().name(), EMULATED);
     }
 }
+
+/// Parts with products of many rows, in which such levels differ from others.
+const PRODUCTS: [&str; 8] =
+    ["matmul", "matmul_joined", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul", "experts"];
+
+#[test]
+#[ignore = "for an emulated CPU: scripts/amx.sh runs it"]
+fn few_cases_of_unmeasured_levels() {
+    for level in Level::UNMEASURED {
+        for part in PRODUCTS {
+            run(part, level, EMULATED);
+        }
+    }
+}

@@ -193,6 +193,7 @@ fn cpu(options: &LoadOptions, ranks: usize) -> Result<Arc<Backend>> {
             None => return Err(Error::Level { asked: asked.clone(), known: Level::NAMES.join(", ") }),
         },
     };
+    let level = if options.deterministic { level.deterministic() } else { level };
     let threads = options.threads.unwrap_or_else(|| default_threads(&options.device, options.experts));
     // None at all is refused there.
     let cpu = Cpu::new(level, (threads / ranks).max(threads.min(1)))?;

@@ -89,6 +89,10 @@ fn cpu(findings: &mut Findings) -> Result<(), Failure> {
     let name = machine::cpu_name().map(|name| format!("{name}, ")).unwrap_or_default();
     let found = format!("{name}{}, level {}, {cores} cores", std::env::consts::ARCH, level.name());
     findings.add(Verdict::Good, "CPU", found)?;
+    if let Some(found) = Level::not_chosen() {
+        let verdict = if found.refused { Verdict::Absent } else { Verdict::Good };
+        findings.add(verdict, "CPU", format!("level {found}"))?;
+    }
     let free = machine::available_memory().map(|free| format!("{} free, ", console::bytes(free))).unwrap_or_default();
     let rate = console::bytes(memory_rate(level, cores) as u64);
     findings.add(Verdict::Good, "memory", format!("{free}read at {rate}/s"))

@@ -17,7 +17,8 @@ use gristmill_kernels::format::Quantised;
 use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
 use panel::{FloatScales, IntegerScales, many_rows};
 use product::add_products;
-use slice::{codes, prefetch_slice};
+pub(crate) use slice::codes;
+use slice::prefetch_slice;
 use std::marker::PhantomData;
 
 /// A row group times all activation rows.

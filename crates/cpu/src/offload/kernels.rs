@@ -28,7 +28,10 @@ impl OffloadKernels for Cpu {
 
     fn reads_int8(&self, precision: Precision, weight: &Weight) -> bool {
         let shapes = weight::shapes("reads_int8", weight);
-        precision == Precision::Fast && shapes.is_ok_and(|shapes| shapes.iter().all(|shape| !shape.format.is_float()))
+        // Tiles are made of f32.
+        self.level.tiles().is_none()
+            && precision == Precision::Fast
+            && shapes.is_ok_and(|shapes| shapes.iter().all(|shape| !shape.format.is_float()))
     }
 
     fn import_int8(&self, blocks: &[Int8Words], act: &mut Act) -> Result<()> {

@@ -129,7 +129,7 @@ pub(crate) fn sometimes_huge(rng: &mut crate::rng::Rng, x: &mut [f32]) {
     }
 }
 
-/// Whether a GPU chooses the kernel of a dense product by the number of rows.
+/// Whether a GPU, or a CPU with tiles, chooses the kernel of a dense product by the number of rows.
 pub(crate) fn by_rows(tensors: &[TensorView], precision: Precision) -> bool {
     precision == Precision::Fast || tensors.iter().any(|tensor| tensor.format == Format::F32)
 }
@@ -156,7 +156,7 @@ pub(crate) fn nmse_of_rows(bound: f64, energy: f64, x: &[f32], cols: usize) -> T
 }
 
 /// Fails unless rows of a batch are as in a smaller batch: the same bits. For rounded activations and for weights in
-/// F32, a GPU that is not deterministic chooses the kernel by the number of rows (`by_rows`); where each is within a
+/// F32, a backend that is not deterministic chooses the kernel by the number of rows (`by_rows`); where each is within a
 /// bound of the reference, their difference has at most four times that.
 pub(crate) fn as_alone(
     suite: &Suite,
@@ -167,7 +167,7 @@ pub(crate) fn as_alone(
     of_whole: &Output,
     alone: &Output,
 ) {
-    let by_rows = by_rows && suite.backend().device() != DeviceId::Cpu && !suite.backend().deterministic();
+    let by_rows = by_rows && !suite.backend().deterministic();
     match tolerance {
         Tolerance::Nmse { bound, unlucky, energy } if by_rows => {
             let tolerance = Tolerance::Nmse { bound: 4.0 * bound, unlucky, energy };
