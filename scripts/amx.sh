@@ -19,8 +19,8 @@ VERSION=3.0+dfsg-1
 SOURCE=bochs_3.0+dfsg.orig.tar.xz
 SHA256=78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b
 
-# Bochs lacks extended feature disable (XFD), without which Linux enables no tiles, and saves tiles if they are *not* in use.
-# $1 is the folder of the emulated CPU, of which there is one.
+# Bochs lacks extended feature disable (XFD), without which Linux enables no tiles. It saves tiles if they are *not* in use,
+# only half of their rows, and their configuration with rows and bytes exchanged. $1 is the folder of the emulated CPU, of which there is one.
 mend() {
     sed -i -e 's/^void BX_CPU_C::handleAvxModeChange(void)$/Bit64u xfd = 0, xfd_err = 0;\n&/' \
         -e '/void BX_CPU_C::handleAvxModeChange/,/set_amx_ok/s/BX_XCR0_XTILEDATA_MASK)) != 0)/BX_XCR0_XTILEDATA_MASK)) != 0 || (xfd \& BX_XCR0_XTILEDATA_MASK))/' \
@@ -35,9 +35,13 @@ mend() {
         "$1/cpuid.cc"
     sed -i -e 's/^bool BX_CPU_C::xsave_tiledata_state_xinuse(void)$/extern Bit64u xfd;\n&/' \
         -e 's/^  return (BX_CPU_THIS_PTR amx->tile_use_tracker == 0);.*/  return BX_CPU_THIS_PTR amx->tile_use_tracker != 0 \&\& (xfd \& BX_XCR0_XTILEDATA_MASK) == 0;/' \
-        "$1/xsave.cc"
+        -e 's/tilecfg.vmm16u(8+n) .*/tilecfg.vmm16u(8+n) = BX_CPU_THIS_PTR amx->tilecfg[n].bytes_per_row;/' \
+        -e 's/tilecfg.vmmubyte(48+n) .*/tilecfg.vmmubyte(48+n) = BX_CPU_THIS_PTR amx->tilecfg[n].rows;/' \
+        -e 's/row < BX_TILE_REGISTERS/row < BX_TILE_MAX_ROWS/' "$1/xsave.cc"
     # The second half of VCVTNE2PS2BF16 reads past its operand.
     sed -i -e '/BX_CPU_C::VCVTNE2PS2BF16/,/opmask/s/op1.vmm32u(n)/op1.vmm32u(n - DWORD_ELEMENTS(len))/' "$1/avx/avx512_bf16.cc"
+    # A gather's index above register 15 is an illegal instruction.
+    sed -i -e 's/^      i->setSibIndex(i->sibIndex() | (vvv & 0x10));/&\n      vvv \&= 15;/' "$1/decoder/fetchdecode32.cc"
     local count
     count=$(cat "$1"/{proc_ctrl,msr,cpuid,xsave}.cc | grep -cE '\bxfd\b|TILEDATA_BIT\) leaf|TILEDATA_MASK\) \? 16')
     [ "$count" -eq 10 ] || { echo "Bochs: $count of 10 changed lines; its source is another" >&2; return 1; }
@@ -94,7 +98,9 @@ boot() {
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t devtmpfs dev /dev
 exec >/dev/ttyS0 2>&1
+/bin/busybox dmesg -n 8
 SUITE_SEED=${SUITE_SEED:-$RANDOM} RUST_BACKTRACE=0 /bin/program $*
+/bin/busybox dmesg | /bin/busybox tail -n 2
 echo "status \$?"
 /bin/busybox sleep 1
 /bin/busybox reboot -f

@@ -114,13 +114,16 @@ fn magnitudes_of_rows_and_weights_do_not_matter() {
             x.iter_mut().for_each(|x| *x *= scale);
         }
         let (got, expected) = (product(&b, &weight, Role::Matrix, &x), product(&reference, &weight, Role::Matrix, &x));
-        for (row, (got, expected)) in got.chunks(OUTPUTS).zip(expected.chunks(OUTPUTS)).enumerate() {
-            if row % 4 == 3 {
-                assert!(got.iter().all(|y| *y == 0.0), "{format}, a row of zeros: {got:?}");
+        // Rows of one magnitude together: one row alone may be unlucky.
+        for kind in 0..4 {
+            let of_kind = |y: &[f32]| y.chunks(OUTPUTS).skip(kind).step_by(4).flatten().copied().collect::<Vec<f32>>();
+            let (got, expected) = (of_kind(&got), of_kind(&expected));
+            if kind == 3 {
+                assert!(got.iter().all(|y| *y == 0.0), "{format}, rows of zeros: {got:?}");
                 continue;
             }
-            let error = nmse(got, expected);
-            assert!(error <= NMSE, "{format}, row {row}: NMSE {error:.1e} exceeds {NMSE:.1e}");
+            let error = nmse(&got, &expected);
+            assert!(error <= NMSE, "{format}, magnitude {kind}: NMSE {error:.1e} exceeds {NMSE:.1e}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{Amx, Avx512, Line, Tile, TileRows, ZERO};
 use crate::cuts::TOKEN_BLOCK;
 use crate::layout::{Lanes, ROWS};
 use gristmill_kernels::format::Quantised;
-use gristmill_kernels::simd::WeightSlice;
+use gristmill_kernels::simd::{Simd, WeightSlice};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
@@ -81,7 +81,7 @@ impl<F: Quantised> Weights<'_, F> {
         }
         let codes = crate::dot::codes::<F, Avx512>(self.s, tile, self.slice);
         let weights = WeightSlice { codes, scales: F::scales(self.s, tile, self.slice) };
-        let zero = if F::SIGNED { 128 } else { F::ZERO };
+        let zero = F::ZERO + if F::SIGNED { Avx512::SIGNED_BIAS } else { 0 };
         unpack(&weights, zero as f32, exponents_of[group % RING], out);
         self.slice += 1;
         if self.slice == F::BLOCK / 32 {

@@ -5,7 +5,7 @@
 //! keeps its bits, so it is lower by 112, the difference of the two formats' biases, which [`DOWN`] returns.
 //!
 //! Float16 has few exponents. So the scales of a weight row are divided by a power of two, which its results are multiplied
-//! by. Weights below 2⁻²¹ of the row's largest scale count as zero.
+//! by. Weights below 2⁻²⁰ of the row's largest scale count as zero.
 
 use super::{Avx512, Line, Tile};
 use crate::layout::ROWS;
@@ -14,8 +14,8 @@ use gristmill_kernels::simd::{Simd, WeightSlice};
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-/// The largest scale of a row becomes 2⁷ to 2⁸: codes of up to 128, and a minimum, are then below float16's largest.
-const LARGEST: f32 = 7.0;
+/// The largest scale of a row becomes 2⁶ to 2⁷: codes of up to 255, and a minimum, are then below float16's largest.
+const LARGEST: f32 = 6.0;
 
 /// Minima count 2⁻⁶ of scales.
 const MINIMA: f32 = 1.0 / 64.0;
