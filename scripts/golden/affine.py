@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden files of affine codes of crates/kernels/tests/formats.rs with PyPI's mlx, the reference implementation.
+"""Writes the golden files of affine codes of crates/kernels/tests/formats with PyPI's mlx, the reference implementation.
 
     pip install mlx==0.32.4 mlx-cpu==0.32.4 numpy==2.*
     python scripts/golden/affine.py

@@ -1,31 +1,24 @@
 #!/usr/bin/env python3
-"""Writes the golden files of crates/kernels/tests/encoders.rs: weights, and the errors of llama.cpp's quantiser on them.
+"""Writes the weights on which formats.py measures llama.cpp's quantiser, and crates/kernels/tests/formats gristmill's.
 
-    pip install gguf==0.19.0 numpy==2.* llama-cpp-python==0.3.36
-    python scripts/golden/encoders.py MODEL-f16.gguf [LIBGGML-BASE]
+    pip install gguf==0.19.0 numpy==2.*
+    python scripts/golden/encoders.py MODEL-f16.gguf
 
 MODEL is gristmill's own model in F16 (training/): slices of its tensors stand for trained weights, and random numbers of
-several distributions for others. `values.bin` holds all tensors as little-endian binary16, COUNT elements each;
-`errors.txt` has a line for each format and tensor: format, tensor, root mean square error of what ggml_quantize_chunk
-(no importance matrix) makes of it.
+several distributions for others. `values.bin` holds all tensors as little-endian binary16, COUNT elements each, and `names.txt`
+their names.
 """
 
-import ctypes
 import importlib.metadata
-import pathlib
 import sys
 
 import gguf
 import numpy as np
-from formats import NOT_QUANTISED_TO, SCALES
-from gguf import GGMLQuantizationType as Q
+from format_files import GOLDEN
 
 assert importlib.metadata.version("gguf") == "0.19.0"
-OUT = pathlib.Path(__file__).parents[2] / "crates/kernels/tests/golden/encoders"
 COUNT = 4096
 ROW = 512
-FLOATS = {Q.F32, Q.F16, Q.BF16}
-FORMATS = [kind for kind in SCALES if kind not in NOT_QUANTISED_TO | FLOATS]
 TRAINED = [
     "token_embd.weight",
     "blk.0.attn_q.weight",
@@ -34,19 +27,6 @@ TRAINED = [
     "blk.2.ffn_gate_exps.weight",
     "blk.3.attn_output.weight",
 ]
-
-
-def library() -> ctypes.CDLL:
-    if len(sys.argv) > 2:
-        path = sys.argv[2]
-    else:
-        import llama_cpp
-
-        path = next((pathlib.Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.*"))
-    lib = ctypes.CDLL(str(path))
-    lib.ggml_quantize_chunk.restype = ctypes.c_size_t
-    lib.ggml_quantize_chunk.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p] + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
-    return lib
 
 
 def tensors() -> dict[str, np.ndarray]:
@@ -73,21 +53,11 @@ def tensors() -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    lib = library()
-    OUT.mkdir(parents=True, exist_ok=True)
     values = tensors()
-    (OUT / "values.bin").write_bytes(b"".join(v.tobytes() for v in values.values()))
-    with open(OUT / "errors.txt", "w") as out:
-        for kind in FORMATS:
-            for name, half in values.items():
-                x = np.ascontiguousarray(half.astype(np.float32))
-                block, size = gguf.GGML_QUANT_SIZES[kind]
-                blocks = np.zeros(COUNT // block * size, np.uint8)
-                written = lib.ggml_quantize_chunk(int(kind), x.ctypes.data, blocks.ctypes.data, 0, COUNT // ROW, ROW, None)
-                assert written == blocks.size
-                got = gguf.quants.dequantize(blocks.reshape(COUNT // ROW, -1), kind).reshape(-1)
-                error = np.sqrt(np.mean((got.astype(np.float64) - x) ** 2))
-                out.write(f"{kind.name} {name} {error:.6e}\n")
+    folder = GOLDEN / "encoders"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "values.bin").write_bytes(b"".join(v.tobytes() for v in values.values()))
+    (folder / "names.txt").write_text("".join(f"{name}\n" for name in values))
 
 
 main()

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the golden files of ik_llama.cpp's formats for crates/kernels/tests/formats.rs. PyPI's gguf does not have them, so the
+"""Writes the golden files of ik_llama.cpp's formats for crates/kernels/tests/formats. PyPI's gguf does not have them, so the
 decoder is ik_llama.cpp's own, compiled from its sources of 2026-08-15 (commit 8337e4cd).
 
     pip install numpy==2.*
     python scripts/golden/ik_formats.py SOURCES
 
-SOURCES is a checkout of ik_llama.cpp. A C++ compiler for x86-64 is needed. ik/formats.txt has a line for each type: name, type
-number, bytes of a row's scale and bytes of a block of 256 elements. ik/NAME.bin holds rows of two blocks, and after the last of
-them the floats that they decode to, in little-endian binary32.
+SOURCES is a checkout of ik_llama.cpp. A C++ compiler for x86-64 is needed.
 """
 
 import ctypes
@@ -19,8 +17,8 @@ import sys
 import tempfile
 
 import numpy as np
+from format_files import FormatFile
 
-OUT = pathlib.Path(__file__).parents[2] / "crates/kernels/tests/golden/formats/ik"
 SHA256 = "03e8dcfac9a3e1ad169cc2a088ff76659311e5306729c3d04343d2e44a985a8b"
 # Type number, bytes of a row's scale, bytes of a block. Without a scale of the row, blocks start with an f16 scale.
 FORMATS = {
@@ -79,17 +77,14 @@ def rows(scale: int, block: int, rng: np.random.Generator) -> np.ndarray:
 
 def main() -> None:
     decoders = library(pathlib.Path(sys.argv[1]))
-    OUT.mkdir(parents=True, exist_ok=True)
-    rng, table = np.random.default_rng(58), []
+    rng = np.random.default_rng(58)
     for name, (number, scale, block) in FORMATS.items():
         data = rows(scale, block, rng)
         values = np.full((len(data), BLOCKS * BLOCK), 7, np.float32)
         decode = getattr(decoders, f"dequantize_row_{name.lower()}")
         for row, out in zip(data, values):
             decode(ctypes.c_void_p(row.ctypes.data), ctypes.c_void_p(out.ctypes.data), ctypes.c_int64(out.size))
-        (OUT / f"{name}.bin").write_bytes(data.tobytes() + values.astype("<f4").tobytes())
-        table.append(f"{name} {number} {scale} {block}\n")
-    (OUT / "formats.txt").write_text("".join(table))
+        FormatFile(number, scale, BLOCKS, BLOCK, block, {}, data, values).write(name)
 
 
 main()

@@ -4,7 +4,7 @@
     pip install gguf==0.19.0 numpy==2.*
     python scripts/golden/nvfp4.py
 
-Reads the tensors of `values.bin` and their names from `errors.txt` (encoders.py). A line for each tensor: name, scale of the
+Reads the tensors of `values.bin` and their names (encoders.py). A line for each tensor: name, scale of the
 tensor, root mean square error with the best of all 126 scales for each group, and with the scale that maps a group's largest
 value to 6, the rule of ModelOpt. Scales and values of codes are those of gguf.
 """
@@ -30,8 +30,7 @@ def errors(groups: np.ndarray, half: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    lines = (GOLDEN / "errors.txt").read_text().splitlines()
-    names = list(dict.fromkeys(line.split(" ")[1] for line in lines))
+    names = (GOLDEN / "names.txt").read_text().split()
     values = np.fromfile(GOLDEN / "values.bin", "<f2").astype(np.float32).reshape(len(names), COUNT)
     with open(GOLDEN / "nvfp4.txt", "w") as out:
         for name, x in zip(names, values):

@@ -4,13 +4,11 @@ import enum
 import pathlib
 import zlib
 
+import format_files
 import numpy as np
 
-GOLDEN = pathlib.Path(__file__).parents[3] / "crates/kernels/tests/golden/formats/ik"
-# Elements of a block; and of each type the bytes of a row's scale and of a block.
+# Elements of a block.
 BLOCK = 256
-SIZES = {name: (int(scale), int(block)) for name, _, scale, block in
-         (line.split() for line in (GOLDEN / "formats.txt").read_text().splitlines())}
 
 V2 = np.array([-31, -13, 1, 17])
 V3 = np.array([-63, -40, -23, -10, 1, 13, 28, 47])
@@ -43,6 +41,9 @@ def sixteens(b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def five_bits(b: np.ndarray, i: np.ndarray, qs: int, qh: int) -> np.ndarray:
     return b[:, qs + 32 * (i // 64) + i % 32] >> 4 * (i // 32 % 2) & 15 | (b[:, qh + i % 32] >> i // 32 & 1) << 4
+
+
+GOLDEN = {kind: format_files.read(kind.name) for kind in Type}
 
 
 def decode_blocks(b: np.ndarray, kind: Type) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +86,7 @@ def decode_blocks(b: np.ndarray, kind: Type) -> tuple[np.ndarray, np.ndarray]:
 
 def decode(rows: np.ndarray, kind: Type) -> np.ndarray:
     """Rows of bytes, in the last dimension, as floats."""
-    scale, block = SIZES[kind.name]
+    scale, block = GOLDEN[kind].row_scale, GOLDEN[kind].bytes
     data = rows.reshape(-1, rows.shape[-1])
     blocks = data[:, scale:].reshape(-1, block)
     units = data[:, :scale] if scale else blocks[:, :2]
@@ -100,7 +101,7 @@ def decode(rows: np.ndarray, kind: Type) -> np.ndarray:
 
 def random_rows(x: np.ndarray, kind: Type) -> np.ndarray:
     """Random codes with about the deviation of `x`. The scales of rows differ."""
-    scale, block = SIZES[kind.name]
+    scale, block = GOLDEN[kind].row_scale, GOLDEN[kind].bytes
     rng = np.random.default_rng(zlib.crc32(x.tobytes()))
     count = x.shape[-1] // BLOCK
     data = rng.integers(0, 256, (x.size // x.shape[-1], scale + count * block), np.uint8)
@@ -119,12 +120,7 @@ def random_rows(x: np.ndarray, kind: Type) -> np.ndarray:
 def check() -> None:
     """These decoders are those that wrote the golden files."""
     for kind in Type:
-        scale, block = SIZES[kind.name]
-        data = np.fromfile(GOLDEN / f"{kind.name}.bin", np.uint8)
-        size = scale + 2 * block
-        count = len(data) // (size + 4 * 2 * BLOCK)
-        rows, values = data[: count * size].reshape(count, size), data[count * size :].view("<f4").reshape(count, -1)
-        np.testing.assert_array_equal(decode(rows, kind), values, kind.name)
+        np.testing.assert_array_equal(decode(GOLDEN[kind].rows, kind), GOLDEN[kind].values, kind.name)
 
 
 check()

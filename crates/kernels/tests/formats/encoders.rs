@@ -1,36 +1,19 @@
 //! The error of every encoder against that of llama.cpp's quantiser (without an importance matrix) on the same weights:
-//! a ratio of at most 1.005 in the mean, and 1.05 for any tensor. `scripts/golden/encoders.py` wrote weights and
-//! errors.
+//! a ratio of at most 1.005 in the mean, and 1.05 for any tensor. `scripts/golden/encoders.py` wrote the weights, and
+//! `formats.py` the errors.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
+use crate::file::{FormatFile, path};
 use gristmill_kernels::format::{Format, nvfp4};
 
 /// Elements of a tensor.
 const COUNT: usize = 4096;
 
-fn golden(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoders").join(file)
-}
-
 /// The tensors in the order of the file.
 fn values() -> Vec<Vec<f32>> {
-    let bytes = std::fs::read(golden("values.bin")).unwrap();
+    let bytes = std::fs::read(path("encoders/values.bin")).unwrap();
     let values: Vec<f32> =
         bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect();
     values.chunks_exact(COUNT).map(<[f32]>::to_vec).collect()
-}
-
-/// Name and error of each tensor, of each format.
-fn errors() -> BTreeMap<Format, Vec<(String, f64)>> {
-    let mut errors = BTreeMap::<_, Vec<_>>::new();
-    for line in std::fs::read_to_string(golden("errors.txt")).unwrap().lines() {
-        let field: Vec<&str> = line.split(' ').collect();
-        let format = Format::named(field[0]).unwrap();
-        errors.entry(format).or_default().push((field[1].to_owned(), field[2].parse().unwrap()));
-    }
-    errors
 }
 
 fn root_mean_square_error(format: Format, values: &[f32]) -> f64 {
@@ -44,12 +27,12 @@ fn root_mean_square_error(format: Format, values: &[f32]) -> f64 {
 
 #[test]
 fn errors_are_not_above_those_of_llama_cpp() {
-    let (values, errors) = (values(), errors());
+    let values = values();
     // The errors of NVFP4 are in a file of their own, with scales of tensors.
-    let quantised = Format::numbered().filter(|f| !f.is_float() && !f.is_read_only() && *f != Format::NVFP4).count();
-    assert_eq!(errors.len(), quantised, "every quantised format has golden errors");
-    for (format, errors) in errors {
-        assert_eq!(errors.len(), values.len());
+    let quantised_to = |f: &Format| !f.is_float() && !f.is_read_only() && *f != Format::NVFP4;
+    for format in Format::numbered().filter(quantised_to) {
+        let errors = FormatFile::read(format.name()).errors;
+        assert_eq!(errors.len(), values.len(), "{format}");
         let mut ratios = Vec::new();
         for ((name, theirs), values) in errors.iter().zip(&values) {
             let ours = root_mean_square_error(format, values);
@@ -68,7 +51,7 @@ fn errors_are_not_above_those_of_llama_cpp() {
 /// trying all. The scales that map the largest value of a group to 6 have 1.04 to 1.4 times this error.
 #[test]
 fn nvfp4_errors_are_the_least() {
-    let text = std::fs::read_to_string(golden("nvfp4.txt")).unwrap();
+    let text = std::fs::read_to_string(path("encoders/nvfp4.txt")).unwrap();
     let tensors = values();
     assert_eq!(text.lines().count(), tensors.len());
     let mut ratios = Vec::new();

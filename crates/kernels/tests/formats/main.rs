@@ -1,92 +1,35 @@
 //! Decoding against PyPI's gguf 0.19, and of ik_llama.cpp's formats against its own decoders, bit by bit. The files are written
 //! by `scripts/golden/formats.py` and `ik_formats.py`.
 
+mod encoders;
+mod file;
+
+use file::{FormatFile, path};
 use gristmill_kernels::format::rows::ScaledRows;
 use gristmill_kernels::format::{Format, affine, e4m3, nvfp4, nvfp4_scaled};
-use std::path::PathBuf;
-
-fn golden(file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/formats").join(file)
-}
-
-/// Name, type number, elements and bytes of a block of every format, as gguf has them.
-fn table() -> Vec<(String, u32, usize, usize)> {
-    let text = std::fs::read_to_string(golden("formats.txt")).unwrap();
-    let line = |line: &str| {
-        let field: Vec<&str> = line.split(' ').collect();
-        (field[0].to_owned(), field[1].parse().unwrap(), field[2].parse().unwrap(), field[3].parse().unwrap())
-    };
-    text.lines().map(line).collect()
-}
-
-/// Name, type number, bytes of a row's scale and of a block of every type of ik_llama.cpp, as its sources have them.
-fn ik_table() -> Vec<(String, u32, usize, usize)> {
-    let text = std::fs::read_to_string(golden("ik/formats.txt")).unwrap();
-    let line = |line: &str| {
-        let field: Vec<&str> = line.split(' ').collect();
-        (field[0].to_owned(), field[1].parse().unwrap(), field[2].parse().unwrap(), field[3].parse().unwrap())
-    };
-    text.lines().map(line).collect()
-}
 
 #[test]
-fn names_numbers_and_sizes_are_those_of_gguf_and_ik_llama() {
-    let mut table = table();
-    let without_scale = ik_table().into_iter().filter(|(_, _, scale, _)| *scale == 0);
-    table.extend(without_scale.map(|(name, number, _, bytes)| (name, number, 256, bytes)));
-    assert_eq!(table.len(), Format::numbered().count());
-    for (name, number, elements, bytes) in &table {
-        let format = Format::from_ggml_type(*number).unwrap_or_else(|| panic!("{name} is not known"));
-        assert_eq!((format.name(), format.to_string()), (name.as_str(), name.clone()));
-        assert_eq!(
-            (format.ggml_type(), format.block_len(), format.block_bytes()),
-            (Some(*number), *elements, *bytes),
-            "{name}"
-        );
-    }
-    for number in (0..256).chain([u32::MAX]) {
-        assert_eq!(Format::from_ggml_type(number).is_some(), table.iter().any(|t| t.1 == number), "type {number}");
-    }
-}
-
-/// Compares what `decode` gives for the parts of a golden file, each of this number of bytes and elements.
-fn check_decoding(file: &str, bytes: usize, elements: usize, decode: impl Fn(&[u8], &mut [f32])) {
-    let data = std::fs::read(golden(file)).unwrap();
-    let count = data.len() / (bytes + 4 * elements);
-    assert!(count >= 14 && count * (bytes + 4 * elements) == data.len(), "{file}: {} bytes", data.len());
-    let (parts, want) = data.split_at(count * bytes);
-    let mut got = vec![0.0; count * elements];
-    decode(parts, &mut got);
-    for (i, (got, want)) in got.iter().zip(want.chunks_exact(4)).enumerate() {
-        let want = f32::from_le_bytes(want.try_into().unwrap());
-        // The sign and payload of a NaN depend on the CPU.
-        let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
-        assert!(same, "{file}: part {}, element {}: {got:e}, expected {want:e}", i / elements, i % elements);
+fn numbers_sizes_and_values_are_those_of_gguf_and_ik_llama() {
+    for format in Format::numbered() {
+        let file = FormatFile::read(format.name());
+        let number = format.ggml_type().unwrap();
+        assert_eq!(Format::from_ggml_type(number), Some(format));
+        let sizes = (format.block_len(), format.block_bytes());
+        assert_eq!((number, 0, sizes), (file.number, file.row_scale, (file.elements, file.bytes)), "{format}");
+        file.check(format.name(), |blocks, out| format.decode(blocks, out).unwrap());
     }
 }
 
 #[test]
-fn decoding_is_that_of_gguf() {
-    for (name, number, elements, bytes) in table() {
-        let format = Format::from_ggml_type(number).unwrap();
-        check_decoding(&format!("{name}.bin"), bytes, elements, |blocks, out| format.decode(blocks, out).unwrap());
-    }
-}
-
-#[test]
-fn decoding_is_that_of_ik_llama() {
-    const COLUMNS: usize = 512;
-    let table = ik_table();
-    assert_eq!(table.iter().filter(|(_, _, scale, _)| *scale > 0).count(), ScaledRows::all().count());
-    for (name, number, scale, block) in table {
-        check_decoding(&format!("ik/{name}.bin"), scale + 2 * block, COLUMNS, |bytes, out| {
-            if scale == 0 {
-                return Format::from_ggml_type(number).unwrap().decode(bytes, out).unwrap();
-            }
-            let rows = ScaledRows::from_ggml_type(number).unwrap();
-            assert_eq!((rows.name(), rows.row_bytes(COLUMNS)), (name.as_str(), Some(scale + 2 * block)));
-            assert_eq!((rows.ggml_type(), Format::from_ggml_type(number)), (number, None), "{name}");
-            rows.format().decode(&rows.blocks(bytes, COLUMNS).unwrap(), out).unwrap();
+fn rows_with_a_scale_are_those_of_ik_llama() {
+    for rows in ScaledRows::all() {
+        let file = FormatFile::read(rows.name());
+        let columns = file.blocks * file.elements;
+        let row_bytes = file.row_scale + file.blocks * file.bytes;
+        assert_eq!((rows.ggml_type(), rows.row_bytes(columns)), (file.number, Some(row_bytes)), "{}", rows.name());
+        assert_eq!(Format::from_ggml_type(file.number), None, "{}", rows.name());
+        file.check(rows.name(), |bytes, out| {
+            rows.format().decode(&rows.blocks(bytes, columns).unwrap(), out).unwrap();
         });
     }
 }
@@ -94,7 +37,7 @@ fn decoding_is_that_of_ik_llama() {
 /// Blocks with the scale of their tensor: a power of two, so that the order of the products does not matter.
 #[test]
 fn a_scale_of_the_tensor_multiplies_the_values_of_gguf() {
-    check_decoding("NVFP4.bin", Format::NVFP4.block_bytes(), 64, |blocks, out| {
+    FormatFile::read("NVFP4").check("NVFP4", |blocks, out| {
         let mut scaled = Vec::new();
         nvfp4_scaled::put_blocks(blocks, 0.25, &mut scaled);
         Format::NVFP4_SCALED.decode(&scaled, out).unwrap();
@@ -116,7 +59,7 @@ fn decoding_affine_codes_is_that_of_mlx() {
     for bits in [2, 3, 4, 5, 6, 8] {
         for group in [32, 64, 128] {
             let name = format!("affine{bits}_{group}");
-            let data = std::fs::read(golden(&format!("mlx/{name}.bin"))).unwrap();
+            let data = std::fs::read(path(&format!("formats/mlx/{name}.bin"))).unwrap();
             let groups = COLUMNS / group;
             let row = COLUMNS * bits / 8 + 4 * (2 * groups + COLUMNS);
             assert!(data.len().is_multiple_of(row) && data.len() / row >= 12, "{name}: {} bytes", data.len());
@@ -155,7 +98,7 @@ fn decoding_affine_codes_is_that_of_mlx() {
 /// A file of `mlx_floats.py`, row by row of 256 elements: codes, scales and floats.
 fn rows_of_floats(mode: &str, bits: usize, group: usize) -> Vec<(Vec<u8>, Vec<u8>, Vec<f32>)> {
     const COLUMNS: usize = 256;
-    let data = std::fs::read(golden(&format!("mlx/{mode}.bin"))).unwrap();
+    let data = std::fs::read(path(&format!("formats/mlx/{mode}.bin"))).unwrap();
     let codes = COLUMNS * bits / 8;
     let groups = COLUMNS / group;
     let row = codes + groups + 4 * COLUMNS;
