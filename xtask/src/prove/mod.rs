@@ -6,6 +6,7 @@ mod checked;
 mod clients;
 mod cpu_levels;
 mod date;
+mod format_mutations;
 mod guides;
 mod hub;
 mod kernels;

@@ -12,7 +12,7 @@ use super::rounds::rounds;
 use super::scratch_tree::{Outcome, ScratchTree};
 
 const INTRO: &str = "\
-`cargo xtask prove mutations`: each mutation of `xtask/src/prove/list.rs` was applied to a copy of the tree, and its parts of the op
+`cargo xtask prove mutations`: each mutation of `xtask/src/prove/list.rs` and of the formats' `mod.rs` was applied to a copy of the tree, and its parts of the op
 suite ran on every CPU level of the machine. Mutations of formats that share no code were applied together, and each had to
 fail the products of its own format; all others were applied alone. A part named `formats` is the test of golden blocks,
 `crates/kernels/tests/formats`.

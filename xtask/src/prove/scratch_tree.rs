@@ -1,6 +1,7 @@
 //! A copy of the kernels and their op suite, in which mutations are applied and reverted.
 
 use super::cpu_levels;
+use super::format_mutations::code;
 use super::list::{FORMATS, Feature, Mutation};
 use super::rounds::{Sources, failed};
 use std::collections::BTreeSet;
@@ -99,7 +100,7 @@ impl ScratchTree {
 
     /// Why a mutation cannot be tested, if so.
     pub(super) fn obstacle(&self, mutation: &Mutation) -> Result<Option<Outcome>, String> {
-        let found = read(&self.file(mutation))?.matches(mutation.find).count();
+        let found = code(&read(&self.file(mutation))?).matches(mutation.find).count();
         let missing = mutation.needs.filter(|feature| !feature.is_here());
         Ok(if found == 1 { missing.map(Outcome::Needs) } else { Some(Outcome::Stale(found)) })
     }

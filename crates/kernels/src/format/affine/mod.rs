@@ -290,3 +290,10 @@ pub fn put_block(format: Format, heads: [[f32; 2]; 2], codes: &[u8; BLOCK], bloc
         _ => None,
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.mul(bias, s.splat(-1.0))` => `bias`
+// [matmul] `[s.load_f16(tile, 0), s.load_f16(tile, 32)]` => `[s.load_f16(tile, 0), s.load_f16(tile, 0)]`
+// [matmul] `[scale, s.mul(scale, s.mul(s.load_f16(tile, 32), s.splat(-1.0)))]` => `[scale, s.mul(s.load_f16(tile, 32), s.splat(-1.0))]`
+// [matmul] `s.load_i32(tile, 64 * (2 + g))` => `s.load_i32(tile, 64 * 2)`
+// [matmul] `bits::nibble_codes(s, tile, Self::CODES + 16 * g)` => `bits::nibble_codes(s, tile, Self::CODES)`

@@ -124,3 +124,8 @@ mod tests {
         assert_eq!(put_block(2.0, &codes, &mut block[1..]), None);
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.load_u8(tile, 16 * (CODES + k))` => `s.load_u8(tile, 16 * CODES)`
+// [matmul] `s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)` => `normal`
+// [matmul] `s.mul(scale, s.mul(absolute, factor))` => `s.mul(scale, absolute)`

@@ -112,3 +112,8 @@ fn half_of<S: Simd>(s: S, bits: S::I32) -> S::F32 {
     );
     s.mul(number, s.as_f32(one))
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `12 - 4 * i as u32` => `12 - 4 * (i as u32 / 2)`
+// [matmul] `3 * (2 * (g % 2) + half) as u32` => `3 * (2 * (g % 2)) as u32`
+// [matmul] `s.and_i32(nibble, s.splat_i32(8))` => `s.and_i32(nibble, s.splat_i32(4))`

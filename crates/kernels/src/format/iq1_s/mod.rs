@@ -107,3 +107,7 @@ impl Quantised for IQ1_S {
         [grid::odd_scale(s, high, 12); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.shl_i32(s.shr_i32(high, 3 * l as u32), 8)` => `s.shl_i32(high, 8)`
+// [matmul] `s.splat_i32(0x7000)` => `s.splat_i32(0xf000)`

@@ -116,3 +116,9 @@ impl Quantised for IQ2_KL {
         [s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32)); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.shl_i32(two_four, 16)` => `s.shl_i32(one_three, 16)`
+// [matmul] `look_up_32(s, &VALUES[i], low, high, g)` => `look_up_32(s, &VALUES[0], low, high, g)`
+// [matmul] `low, high, g)` => `low, high, 0)`
+// [matmul] `2 * g as u32` => `g as u32`

@@ -84,3 +84,8 @@ impl Quantised for IQ2_KS {
         [five_bits(s, low, s.shr_i32(s.load_u16(tile, 16 * EXTRA), 8 + g as u32)); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `16 * EXTRA), g, 4)` => `16 * EXTRA), 8 + g, 4)`
+// [matmul] `8 + g as u32` => `g as u32`
+// [formats] `start: QS + 32 * (g / 4), shift: 2 * (g % 4)` => `start: QS + 32 * (g % 2), shift: 2 * (g / 2)`

@@ -80,3 +80,7 @@ impl Quantised for IQ2_S {
         two!(half => grid::odd_scale(s, scales, 4 * half as u32))
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.and_i32(s.shr_i32(high, 2 * l as u32), s.splat_i32(0x300))` => `s.and_i32(high, s.splat_i32(0x300))`
+// [matmul] `16 * (SIGNS + 4 * g)` => `16 * SIGNS`

@@ -71,3 +71,7 @@ impl Quantised for IQ2_XS {
         two!(half => grid::odd_scale(s, scales, 4 * half as u32))
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.splat_i32(511)` => `s.splat_i32(255)`
+// [matmul] `4 * half as u32` => `0 * half as u32`

@@ -91,3 +91,7 @@ impl Quantised for IQ2_XXS {
         [grid::odd_scale(s, s.load_i32(tile, 16 * (GROUPS + 8 * g + 4)), 28); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.byte(ranks, l as u32)` => `s.byte(ranks, 0)`
+// [matmul] `s.load_i32(tile, 16 * (GROUPS + 8 * g + 4)), 28)` => `s.load_i32(tile, 16 * (GROUPS + 4)), 28)`

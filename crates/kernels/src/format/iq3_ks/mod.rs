@@ -113,3 +113,8 @@ pub(super) fn five_bits<S: Simd>(s: S, low: S::I32, high: S::I32) -> S::I32 {
     let (low, high) = (s.and_i32(low, s.splat_i32(15)), s.and_i32(high, s.splat_i32(1)));
     s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-16))
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `8 + g, 8)` => `g, 8)`
+// [matmul] `4 * (g as u32 / 4)` => `4 * (g as u32 % 2)`
+// [formats] `Field { start: QH, shift: g, bits: 1 }` => `Field { start: QH, shift: 7 - g, bits: 1 }`

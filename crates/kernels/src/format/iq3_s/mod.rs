@@ -86,3 +86,7 @@ impl Quantised for IQ3_S {
 fn ninth_bit<S: Simd>(s: S, low: S::I32, high: S::I32, n: u32) -> S::I32 {
     s.or_i32(low, s.and_i32(s.shr_i32(high, n), s.splat_i32(0x100)))
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.shr_i32(high, n)` => `s.shr_i32(high, n / 2)`
+// [matmul] `4 * (g as u32 % 2)` => `0`

@@ -90,3 +90,7 @@ impl Quantised for IQ3_XXS {
         [grid::odd_scale(s, s.load_i32(tile, 16 * (SIGNS + 4 * g)), 28); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.shl_i32(second, 4)` => `s.shl_i32(first, 4)`
+// [matmul] `s.splat(UNIT)` => `s.splat(0.5 * UNIT)`

@@ -77,3 +77,7 @@ impl Quantised for IQ4_K {
         two!(half => sixteen::integer(s, tile, 2 * g + half))
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `QS + 16 * g, &VALUES` => `QS, &VALUES`
+// [matmul] `2 * g + half` => `2 * g + 0 * half`

@@ -71,3 +71,7 @@ impl Quantised for IQ4_KS {
         [odd::integer(s, tile, g); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `QS + 16 * g, &VALUES` => `QS, &VALUES`
+// [matmul] `odd::unit(s, tile)` => `s.load_f32_bytes(tile, 64)`

@@ -106,3 +106,8 @@ impl Quantised for IQ5_K {
         two!(half => sixteen::integer(s, tile, 2 * g + half))
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `16 * (high.start + 4 * j)` => `16 * high.start`
+// [matmul] `2 * g + half` => `2 * g + 0 * half`
+// [formats] `start: start + 32 * (g / 2), shift: 4 * (g % 2)` => `start: start + 32 * (g % 4), shift: 4 * (g / 4)`

@@ -63,3 +63,7 @@ impl Quantised for IQ5_KS {
         [odd::integer(s, tile, g); 2]
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `odd::integer(s, tile, g)` => `odd::integer(s, tile, 0)`
+// [matmul] `odd::shifts(s, tile, g, SHIFT_5)` => `odd::shifts(s, tile, 0, SHIFT_5)`

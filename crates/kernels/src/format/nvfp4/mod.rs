@@ -194,3 +194,10 @@ mod tests {
         assert_eq!([values[7], values[15], values[16 + 1], values[32 + 2], values[63]], [6.0, -6.0, 1.0, -1.0, -0.0]);
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.load_u8(tile, 16 * (2 * g + half))` => `s.load_u8(tile, 16 * 2 * g)`
+// [matmul] `s.select_lt(s.to_f32(magnitude), s.splat(8.0), subnormal, normal)` => `normal`
+// [matmul] `let magnitude = s.and_i32(bits, nan);` => `let magnitude = bits;`
+// [matmul] `s.select_gt(nan, bits, magnitude, zero)` => `s.select_gt(nan, bits, magnitude, magnitude)`
+// [matmul] `place(32 * g + 4 * j)` => `place(4 * j)`

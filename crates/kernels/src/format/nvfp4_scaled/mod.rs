@@ -75,3 +75,8 @@ impl Quantised for NVFP4_SCALED {
         })
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.mul(outer, scale)` => `scale`
+// [matmul] `16 * (SCALES + 2 * g + half)` => `16 * (SCALES + half)`
+// [formats] `out.extend(outer.to_le_bytes());` => `let _ = outer; out.extend(1f32.to_le_bytes());`

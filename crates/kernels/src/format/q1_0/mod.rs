@@ -45,3 +45,7 @@ impl Quantised for Q1_0 {
         bits::single_bits(s, tile, QS + 4 * g, 1)
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `QS + 4 * g, 1)` => `QS, 1)`
+// [matmul] `2.0 * f32::from(bits::bit(&block[QS..], i)) - 1.0` => `f32::from(bits::bit(&block[QS..], i))`

@@ -56,3 +56,7 @@ impl Quantised for Q2_0 {
         })
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `s.shl_i32(nibbles, 6)` => `s.shl_i32(nibbles, 7)`
+// [matmul] `16 * (QS + 8 * g + j)` => `16 * (QS + j)`

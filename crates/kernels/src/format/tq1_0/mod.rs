@@ -95,3 +95,8 @@ fn digits_of_two<S: Simd>(s: S, bytes: S::I32, n: usize) -> S::I32 {
     let three = s.add_i32(rest, s.shl_i32(rest, 1));
     s.and_i32(s.shr_i32(three, 8), s.splat_i32(0x0003_0003))
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `digits_of_two(s, s.shr_i32(bytes, 8), n)` => `digits_of_two(s, bytes, n)`
+// [matmul] `s.splat_i32(i32::from(POWERS[n]))), byte)` => `s.splat_i32(i32::from(POWERS[n]))), s.splat_i32(-1))`
+// [formats] `160..240 => (32 + i % 16, (i - 160) / 16)` => `160..240 => (32 + (i - 160) / 5, i % 5)`

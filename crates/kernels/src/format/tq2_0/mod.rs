@@ -72,3 +72,8 @@ impl Quantised for TQ2_0 {
         s.load_f16(tile, 16 * D)
     }
 }
+
+// Mutations (`cargo xtask prove mutations`):
+// [matmul] `code(g).codes(s, tile, 0)` => `code(g % 4).codes(s, tile, 0)`
+// [matmul] `s.load_f16(tile, 16 * D)` => `s.load_f16(tile, 0)`
+// [formats] `start: 32 * (g / 4), shift: 2 * (g % 4)` => `start: 32 * (g % 2), shift: 2 * (g / 2)`
