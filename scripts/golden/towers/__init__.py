@@ -3,6 +3,11 @@
 import gguf
 import torch
 
+SAME = (lambda x: x, lambda x: x)
+# A layer of SigLIP: the file's names and those of transformers.
+SIGLIP = {"ln1": "layer_norm1", "ln2": "layer_norm2", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+          "attn_v": "self_attn.v_proj", "attn_out": "self_attn.out_proj", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
+
 
 @torch.no_grad()
 def draw(parts: list, generator: torch.Generator, larger: tuple = (), tables: tuple = ()) -> None:
@@ -34,3 +39,39 @@ def vision_keys(writer: gguf.GGUFWriter, model, projector: str, *, image_size: i
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", eps)
     writer.add_array("clip.vision.image_mean", mean)
     writer.add_array("clip.vision.image_std", std)
+
+
+def parameters_of(model, outside: tuple) -> list:
+    """The parameters that are not of the text model."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if any(part in name for part in outside)]
+
+
+def siglip(prefix: str, layers: int, others: dict) -> list:
+    """Names of weights and biases of SigLIP's layers and last norm, and of others."""
+    names = {f"v.blk.{i}.{ours}": f"{prefix}encoder.layers.{i}.{theirs}" for i in range(layers) for ours, theirs in SIGLIP.items()}
+    names |= {"v.post_ln": prefix + "post_layernorm"} | others
+    return [(f"{ours}.{part}", f"{theirs}.{part}", SAME) for ours, theirs in names.items() for part in ("weight", "bias")]
+
+
+def every_one(rows: list, parameters: dict) -> list:
+    """Rows of names and changes with their parameters. None is left over."""
+    assert {theirs for _, theirs, _ in rows} == set(parameters), set(parameters) ^ {theirs for _, theirs, _ in rows}
+    return [(ours, parameters[theirs], *change) for ours, theirs, change in rows]
+
+
+def patches_of(pictures: list, patch: int) -> tuple[torch.Tensor, list]:
+    """Pictures as patches of (row, column, channel), with zeros behind the shorter ones; and rows and columns of each."""
+    shapes = [(picture.shape[1] // patch, picture.shape[2] // patch) for picture in pictures]
+    pixels = torch.zeros(len(pictures), max(rows * columns for rows, columns in shapes), 3 * patch * patch)
+    for row, picture, (rows, columns) in zip(pixels, pictures, shapes):
+        grid = picture.reshape(3, rows, patch, columns, patch).permute(1, 3, 2, 4, 0)
+        row[: rows * columns] = grid.reshape(rows * columns, -1)
+    return pixels, shapes
+
+
+def places_of(shapes: list) -> torch.Tensor:
+    """Column and row of each patch, -1 behind the shorter pictures."""
+    places = torch.full((len(shapes), max(rows * columns for rows, columns in shapes), 2), -1)
+    for row, (rows, columns) in zip(places, shapes):
+        row[: rows * columns] = torch.tensor([(x, y) for y in range(rows) for x in range(columns)])
+    return places

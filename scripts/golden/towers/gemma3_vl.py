@@ -7,7 +7,7 @@ import transformers as t
 
 import pictures
 
-from . import draw, vision_keys
+from . import SAME, draw, every_one, parameters_of, siglip, vision_keys
 
 PATCH, MERGE, SIDE = 4, 2, 8
 LAYERS, WIDTH, INNER, HEADS = 2, 64, 96, 4
@@ -42,26 +42,20 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    outside = ("vision_tower", "multi_modal_projector")
-    return [(name, parameter) for name, parameter in model.named_parameters() if any(part in name for part in outside)]
+    return parameters_of(model, ("vision_tower", "multi_modal_projector"))
 
 
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model))
-    same, plus_one = (lambda x: x, lambda x: x), (lambda x: x - 1, lambda x: x + 1)
+    plus_one = (lambda x: x - 1, lambda x: x + 1)
     prefix = next(name for name in parameters if "patch_embedding" in name).split("embeddings")[0]
     projector = "model.multi_modal_projector."
-    rows = [("v.position_embd.weight", prefix + "embeddings.position_embedding.weight", same),
+    rows = [("v.position_embd.weight", prefix + "embeddings.position_embedding.weight", SAME),
             ("mm.soft_emb_norm.weight", projector + "mm_soft_emb_norm.weight", plus_one),
-            ("mm.input_projection.weight", projector + "mm_input_projection_weight", same)]
-    layer = {"ln1": "layer_norm1", "ln2": "layer_norm2", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-             "attn_v": "self_attn.v_proj", "attn_out": "self_attn.out_proj", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}
-    names = {f"v.blk.{i}.{ours}": f"{prefix}encoder.layers.{i}.{theirs}" for i in range(LAYERS) for ours, theirs in layer.items()}
-    names |= {"v.post_ln": prefix + "post_layernorm", "v.patch_embd": prefix + "embeddings.patch_embedding"}
-    rows += [(f"{ours}.{part}", f"{theirs}.{part}", same) for ours, theirs in names.items() for part in ("weight", "bias")]
-    assert {theirs for _, theirs, _ in rows} == set(parameters), set(parameters) ^ {theirs for _, theirs, _ in rows}
-    return [(ours, parameters[theirs], *change) for ours, theirs, change in rows]
+            ("mm.input_projection.weight", projector + "mm_input_projection_weight", SAME)]
+    rows += siglip(prefix, LAYERS, {"v.patch_embd": prefix + "embeddings.patch_embedding"})
+    return every_one(rows, parameters)
 
 
 def blocks(model):

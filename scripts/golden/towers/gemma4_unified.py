@@ -8,7 +8,7 @@ import transformers as t
 
 import pictures
 
-from . import draw, vision_keys
+from . import SAME, draw, every_one, parameters_of, patches_of, places_of, vision_keys
 
 # Of the model's patches; the settings have smaller ones, of which a block is one.
 PATCH, MERGE, POOLED, POSITIONS = 8, 1, 2, 288
@@ -47,7 +47,7 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    return [(name, parameter) for name, parameter in model.named_parameters() if "embed_vision" in name]
+    return parameters_of(model, ("embed_vision",))
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
@@ -62,17 +62,15 @@ def channels_last(x: np.ndarray) -> np.ndarray:
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model))
-    same = (lambda x: x, lambda x: x)
     pixels = (channels_last, channels_first)
     tables = (lambda x: x.transpose(1, 0, 2), lambda x: x.transpose(1, 0, 2))
     own = "model.embed_vision."
-    rows = [("v.patch_embd.weight", "patch_dense.weight", pixels), ("v.patch_embd.bias", "patch_dense.bias", same),
+    rows = [("v.patch_embd.weight", "patch_dense.weight", pixels), ("v.patch_embd.bias", "patch_dense.bias", SAME),
             ("v.position_embd.weight", "pos_embedding", tables),
-            ("mm.input_projection.weight", "multimodal_embedder.embedding_projection.weight", same)]
-    for number, (norm, change) in enumerate((("patch_ln1", pixels), ("patch_ln2", same), ("pos_norm", same)), 1):
+            ("mm.input_projection.weight", "multimodal_embedder.embedding_projection.weight", SAME)]
+    for number, (norm, change) in enumerate((("patch_ln1", pixels), ("patch_ln2", SAME), ("pos_norm", SAME)), 1):
         rows += [(f"v.patch_norm.{number}.{end}", f"{norm}.{end}", change) for end in ("weight", "bias")]
-    assert {own + theirs for _, theirs, _ in rows} == set(parameters), set(parameters)
-    return [(ours, parameters[own + theirs], *change) for ours, theirs, change in rows]
+    return every_one([(ours, own + theirs, change) for ours, theirs, change in rows], parameters)
 
 
 def blocks(model):
@@ -81,15 +79,7 @@ def blocks(model):
 
 def run(model, tokens: list, pictures: list) -> torch.Tensor:
     """The logits of every position."""
-    most = max(p.shape[1] * p.shape[2] // PATCH**2 for p in pictures)
-    pixels = torch.zeros(len(pictures), most, 3 * PATCH * PATCH)
-    places = torch.full((len(pictures), most, 2), -1)
-    for i, picture in enumerate(pictures):
-        _, height, width = picture.shape
-        rows, columns = height // PATCH, width // PATCH
-        grid = picture.reshape(3, rows, PATCH, columns, PATCH).permute(1, 3, 2, 4, 0)
-        pixels[i, : rows * columns] = grid.reshape(rows * columns, -1)
-        places[i, : rows * columns] = torch.tensor([(x, y) for y in range(rows) for x in range(columns)])
+    pixels, shapes = patches_of(pictures, PATCH)
     ids = torch.tensor([tokens])
     kinds = (ids == model.config.image_token_id).int()
     # The masks of generate(): pictures see each other's tokens only in layers with a window. Without them, forward() lets them
@@ -97,7 +87,7 @@ def run(model, tokens: list, pictures: list) -> torch.Tensor:
     masks = model.create_masks_for_generate(
         config=model.config, inputs_embeds=model.get_input_embeddings()(ids), attention_mask=None, past_key_values=None,
         position_ids=torch.arange(len(tokens))[None], mm_token_type_ids=kinds)
-    return model(input_ids=ids, pixel_values=pixels, image_position_ids=places, use_cache=False, mm_token_type_ids=kinds,
+    return model(input_ids=ids, pixel_values=pixels, image_position_ids=places_of(shapes), use_cache=False, mm_token_type_ids=kinds,
                  attention_mask=masks).logits[0]
 
 

@@ -8,7 +8,7 @@ import transformers as t
 
 import pictures
 
-from . import draw, vision_keys
+from . import SAME, draw, every_one, parameters_of, patches_of, places_of, vision_keys
 
 PATCH, MERGE, POSITIONS = 4, 3, 210
 LAYERS, WIDTH, INNER, HEADS = 2, 64, 96, 4
@@ -60,8 +60,7 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    outside = ("vision_tower", "embed_vision")
-    return [(name, parameter) for name, parameter in model.named_parameters() if any(part in name for part in outside)]
+    return parameters_of(model, ("vision_tower", "embed_vision"))
 
 
 def buffers(model) -> list:
@@ -72,28 +71,26 @@ def buffers(model) -> list:
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model)) | dict(buffers(model))
-    same = (lambda x: x, lambda x: x)
     one = (lambda x: x.reshape(()), lambda x: x.reshape(1))
     # Linear columns are (row, column, channel), the file's (channel, row, column).
     patches = (lambda x: x.transpose(0, 2, 3, 1).reshape(WIDTH, -1),
                lambda x: x.reshape(WIDTH, PATCH, PATCH, 3).transpose(0, 3, 1, 2))
     tower = "model.vision_tower."
     rows = [("v.patch_embd.weight", tower + "patch_embedder.input_proj.weight", patches),
-            ("v.position_embd.weight", tower + "patch_embedder.position_embedding_table", same),
-            ("mm.input_projection.weight", "model.embed_vision.embedding_projection.weight", same)]
-    rows += [(f"v.{name}", tower + name, same) for name in ("std_bias", "std_scale") if tower + name in parameters]
+            ("v.position_embd.weight", tower + "patch_embedder.position_embedding_table", SAME),
+            ("mm.input_projection.weight", "model.embed_vision.embedding_projection.weight", SAME)]
+    rows += [(f"v.{name}", tower + name, SAME) for name in ("std_bias", "std_scale") if tower + name in parameters]
     norms = {"ln1": "input_layernorm", "ln2": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
              "ffn_post_norm": "post_feedforward_layernorm", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
     linear = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
               "attn_out": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
     for i in range(LAYERS):
         ours, theirs = f"v.blk.{i}.", f"{tower}encoder.layers.{i}."
-        rows += [(f"{ours}{a}.weight", f"{theirs}{b}.weight", same) for a, b in norms.items()]
+        rows += [(f"{ours}{a}.weight", f"{theirs}{b}.weight", SAME) for a, b in norms.items()]
         for a, b in linear.items():
-            rows.append((f"{ours}{a}.weight", f"{theirs}{b}.linear.weight", same))
+            rows.append((f"{ours}{a}.weight", f"{theirs}{b}.linear.weight", SAME))
             rows += [(f"{ours}{a}.{end}", f"{theirs}{b}.{end}", one) for end in ENDS if f"{theirs}{b}.{end}" in parameters]
-    assert {theirs for _, theirs, _ in rows} == set(parameters), set(parameters) ^ {theirs for _, theirs, _ in rows}
-    return [(ours, parameters[theirs], *change) for ours, theirs, change in rows]
+    return every_one(rows, parameters)
 
 
 def blocks(model):
@@ -104,17 +101,9 @@ def blocks(model):
 
 def run(model, tokens: list, pictures: list) -> torch.Tensor:
     """The logits of every position."""
-    most = max(p.shape[1] * p.shape[2] // PATCH**2 for p in pictures)
-    pixels = torch.zeros(len(pictures), most, 3 * PATCH * PATCH)
-    places = torch.full((len(pictures), most, 2), -1)
-    for i, picture in enumerate(pictures):
-        _, height, width = picture.shape
-        rows, columns = height // PATCH, width // PATCH
-        grid = picture.reshape(3, rows, PATCH, columns, PATCH).permute(1, 3, 2, 4, 0)
-        pixels[i, : rows * columns] = grid.reshape(rows * columns, -1)
-        places[i, : rows * columns] = torch.tensor([(x, y) for y in range(rows) for x in range(columns)])
+    pixels, shapes = patches_of(pictures, PATCH)
     ids = torch.tensor([tokens])
-    return model(input_ids=ids, pixel_values=pixels, image_position_ids=places, use_cache=False,
+    return model(input_ids=ids, pixel_values=pixels, image_position_ids=places_of(shapes), use_cache=False,
                  mm_token_type_ids=(ids == model.config.image_token_id).int()).logits[0]
 
 

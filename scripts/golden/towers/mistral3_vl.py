@@ -9,6 +9,8 @@ import pictures
 
 from tiny.tensors import permute, unpermute
 
+from . import SAME, every_one, parameters_of, vision_keys
+
 PATCH, MERGE = 4, 2
 LAYERS, WIDTH, INNER, HEADS = 2, 32, 64, 2
 SIZES = [(4, 6), (2, 2), (2, 14), (10, 2)]
@@ -46,14 +48,12 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    outside = ("vision_tower", "multi_modal_projector")
-    return [(name, parameter) for name, parameter in model.named_parameters() if any(part in name for part in outside)]
+    return parameters_of(model, ("vision_tower", "multi_modal_projector"))
 
 
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model))
-    same = (lambda x: x, lambda x: x)
     pairs = (lambda x: unpermute(x, HEADS), lambda x: permute(x, HEADS))
     names = {"v.patch_embd": "vision_tower.patch_conv", "v.pre_ln": "vision_tower.ln_pre",
              "mm.input_norm": "multi_modal_projector.norm", "mm.1": "multi_modal_projector.linear_1",
@@ -63,9 +63,8 @@ def tensors(model):
              "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj"}
     names |= {f"v.blk.{i}.{ours}": f"vision_tower.transformer.layers.{i}.{theirs}"
               for i in range(LAYERS) for ours, theirs in layer.items()}
-    assert {f"model.{theirs}.weight" for theirs in names.values()} == set(parameters)
-    return [(f"{ours}.weight", parameters[f"model.{theirs}.weight"], *(pairs if ours.endswith(("attn_q", "attn_k")) else same))
-            for ours, theirs in names.items()]
+    pairs_of = lambda ours: pairs if ours.endswith(("attn_q", "attn_k")) else SAME
+    return every_one([(f"{ours}.weight", f"model.{theirs}.weight", pairs_of(ours)) for ours, theirs in names.items()], parameters)
 
 
 def blocks(model):
@@ -84,18 +83,8 @@ def run(model, tokens: list, pictures: list) -> torch.Tensor:
 
 
 def write_keys(writer: gguf.GGUFWriter, model) -> None:
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_string("clip.projector_type", "pixtral")
-    writer.add_uint32("clip.vision.image_size", 64)
-    writer.add_uint32("clip.vision.patch_size", PATCH)
-    writer.add_uint32("clip.vision.embedding_length", WIDTH)
-    writer.add_uint32("clip.vision.feed_forward_length", INNER)
-    writer.add_uint32("clip.vision.projection_dim", model.config.text_config.hidden_size)
-    writer.add_uint32("clip.vision.block_count", LAYERS)
-    writer.add_uint32("clip.vision.attention.head_count", HEADS)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-    writer.add_array("clip.vision.image_mean", [0.48145466, 0.4578275, 0.40821073])
-    writer.add_array("clip.vision.image_std", [0.26862954, 0.26130258, 0.27577711])
+    vision_keys(writer, model, "pixtral", image_size=64, patch=PATCH, width=WIDTH, inner=INNER, layers=LAYERS, heads=HEADS,
+                eps=1e-5, mean=[0.48145466, 0.4578275, 0.40821073], std=[0.26862954, 0.26130258, 0.27577711])
     writer.add_bool("clip.use_silu", True)
     writer.add_uint32("clip.vision.spatial_merge_size", MERGE)
 

@@ -7,6 +7,8 @@ import transformers as t
 
 import pictures
 
+from . import SAME, every_one, parameters_of, vision_keys
+
 PATCH, MERGE, SIDE = 4, 2, 3
 LAYERS, WIDTH, INNER, HEADS = 4, 32, 64, 2
 DEEPSTACK = [0, 1, 2]
@@ -55,16 +57,15 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    return [(name, parameter) for name, parameter in model.named_parameters() if "model.visual." in name]
+    return parameters_of(model, ("model.visual.",))
 
 
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model))
-    same = (lambda x: x, lambda x: x)
     visual = "model.visual."
     frames = parameters.pop(visual + "patch_embed.proj.weight")
-    rows = [("v.patch_embd.weight", frames[:, :, 0], *same), ("v.patch_embd.weight.1", frames[:, :, 1], *same)]
+    rows = [("v.patch_embd.weight", frames[:, :, 0], *SAME), ("v.patch_embd.weight.1", frames[:, :, 1], *SAME)]
     names = {"v.patch_embd.bias": "patch_embed.proj.bias", "v.position_embd.weight": "pos_embed.weight"}
     layer = {"ln1": "norm1", "ln2": "norm2", "attn_qkv": "attn.qkv", "attn_out": "attn.proj", "ffn_up": "mlp.linear_fc1",
              "ffn_down": "mlp.linear_fc2"}
@@ -74,8 +75,7 @@ def tensors(model):
         pairs |= {f"v.deepstack.{i}.{ours}": f"deepstack_merger_list.{at}.{theirs}"
                   for ours, theirs in {"norm": "norm", "fc1": "linear_fc1", "fc2": "linear_fc2"}.items()}
     names |= {f"{ours}.{part}": f"{theirs}.{part}" for ours, theirs in pairs.items() for part in ("weight", "bias")}
-    assert {visual + theirs for theirs in names.values()} == set(parameters)
-    return rows + [(ours, parameters[visual + theirs], *same) for ours, theirs in names.items()]
+    return rows + every_one([(ours, visual + theirs, SAME) for ours, theirs in names.items()], parameters)
 
 
 def deepstack(model) -> list:
@@ -105,18 +105,8 @@ def run(model, tokens: list, pictures: list) -> torch.Tensor:
 
 
 def write_keys(writer: gguf.GGUFWriter, model) -> None:
-    writer.add_bool("clip.has_vision_encoder", True)
-    writer.add_string("clip.projector_type", "qwen3vl_merger")
-    writer.add_uint32("clip.vision.image_size", SIDE * PATCH)
-    writer.add_uint32("clip.vision.patch_size", PATCH)
-    writer.add_uint32("clip.vision.embedding_length", WIDTH)
-    writer.add_uint32("clip.vision.feed_forward_length", INNER)
-    writer.add_uint32("clip.vision.projection_dim", model.config.text_config.hidden_size)
-    writer.add_uint32("clip.vision.block_count", LAYERS)
-    writer.add_uint32("clip.vision.attention.head_count", HEADS)
-    writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
-    writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
-    writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
+    vision_keys(writer, model, "qwen3vl_merger", image_size=SIDE * PATCH, patch=PATCH, width=WIDTH, inner=INNER, layers=LAYERS,
+                heads=HEADS, eps=1e-6, mean=[0.5] * 3, std=[0.5] * 3)
     writer.add_bool("clip.use_gelu", True)
     writer.add_uint32("clip.vision.spatial_merge_size", MERGE)
     writer.add_array("clip.vision.is_deepstack_layers", [i in deepstack(model) for i in range(LAYERS)])
