@@ -25,6 +25,8 @@ mod facts;
 mod keep;
 mod mix;
 mod outer;
+#[cfg(test)]
+mod page;
 mod pieces;
 mod quantizer;
 mod role;
