@@ -266,6 +266,11 @@ pub(crate) const SHARED_EXPERTS: &[Rule] = &[
     optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_experts.down_proj.weight"),
 ];
 
+/// The router's function, which must be a sigmoid.
+pub(crate) const fn sigmoid_router(setting: &'static [&'static str], or: Or) -> Key {
+    Key { ours: "expert_gating_func", theirs: setting, kind: Kind::Named(&[("sigmoid", 2)]), or }
+}
+
 /// The keys of routers and experts like DeepSeek-V3's; the first layers are dense.
 pub(crate) const ROUTED: &[Key] = &[
     positive("expert_group_count", &["n_group"]),
@@ -327,3 +332,34 @@ macro_rules! scan_rules {
     };
 }
 pub(crate) use scan_rules;
+
+/// The keys of a SigLIP tower: the defaults of transformers for width, width of MLPs, heads, patch and image.
+pub(crate) const fn siglip_keys(width: u32, inner: u32, heads: u32, patch: u32, image: u32) -> [Key; 8] {
+    [
+        count("vision.embedding_length", &["hidden_size"], Or::Count(width)),
+        count("vision.feed_forward_length", &["intermediate_size"], Or::Count(inner)),
+        count("vision.block_count", &["num_hidden_layers"], Or::Count(12)),
+        count("vision.attention.head_count", &["num_attention_heads"], Or::Count(heads)),
+        count("vision.patch_size", &["patch_size"], Or::Count(patch)),
+        count("vision.image_size", &["image_size"], Or::Count(image)),
+        number("vision.attention.layer_norm_epsilon", &["layer_norm_eps"], Or::Number(1e-6)),
+        Key { ours: "use_gelu", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
+    ]
+}
+
+/// The tensors of a layer of SigLIP, by the name of its module.
+macro_rules! siglip_layer {
+    ($module:literal) => {
+        &[
+            $crate::family::published::linear("v.blk.{layer}.ln1", concat!($module, ".layer_norm1")),
+            $crate::family::published::linear("v.blk.{layer}.ln2", concat!($module, ".layer_norm2")),
+            $crate::family::published::linear("v.blk.{layer}.attn_q", concat!($module, ".self_attn.q_proj")),
+            $crate::family::published::linear("v.blk.{layer}.attn_k", concat!($module, ".self_attn.k_proj")),
+            $crate::family::published::linear("v.blk.{layer}.attn_v", concat!($module, ".self_attn.v_proj")),
+            $crate::family::published::linear("v.blk.{layer}.attn_out", concat!($module, ".self_attn.out_proj")),
+            $crate::family::published::linear("v.blk.{layer}.ffn_up", concat!($module, ".mlp.fc1")),
+            $crate::family::published::linear("v.blk.{layer}.ffn_down", concat!($module, ".mlp.fc2")),
+        ]
+    };
+}
+pub(crate) use siglip_layer;

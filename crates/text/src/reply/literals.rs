@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::input::{Begins, Input};
-use super::scan::Scan;
+use super::scan::{self, Scan};
 
 /// Around a string.
 const QUOTE: &str = "<|\"|>";
@@ -106,14 +106,7 @@ struct LiteralReader<'t> {
 impl<'t> LiteralReader<'t> {
     /// Reads white space and this text, if it follows.
     fn takes(&mut self, text: &str) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(text) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        scan::takes(&mut self.rest, text)
     }
 
     fn object(&mut self) -> Option<()> {

@@ -1,7 +1,7 @@
 //! A call of a function in Python with literals as arguments: where its text ends, and its arguments as JSON.
 
 use super::input::Input;
-use super::scan::Scan;
+use super::scan::{self, Scan};
 
 /// How deeply lists and dictionaries may nest; `serde_json` accepts as much.
 const MAX_DEPTH: usize = 100;
@@ -20,23 +20,7 @@ pub(super) struct CallScanner {
 impl CallScanner {
     /// Reads on, up to the call's end at most.
     pub(super) fn read(&mut self, input: &mut Input) -> Scan {
-        let rest = input.rest();
-        for (at, byte) in rest.bytes().enumerate() {
-            match self.step(byte) {
-                Some(false) => {}
-                Some(true) => {
-                    input.advance(at + 1);
-                    return Scan::End;
-                }
-                None => {
-                    let at = rest.floor_char_boundary(at);
-                    input.advance(at);
-                    return Scan::Invalid;
-                }
-            }
-        }
-        input.advance_to_end();
-        Scan::More
+        scan::bytes(input, |byte| self.step(byte))
     }
 
     /// Takes a byte. Returns whether it ends the call; `None` if it is invalid.
@@ -135,14 +119,7 @@ const CONSTANTS: [(&str, &str); 6] =
 impl<'t> Literals<'t> {
     /// Takes this text, and white space before it.
     fn takes(&mut self, text: &str) -> bool {
-        self.rest = self.rest.trim_start();
-        match self.rest.strip_prefix(text) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
+        scan::takes(&mut self.rest, text)
     }
 
     /// Reads the longest run of bytes of a kind; `None` if it is empty.

@@ -42,6 +42,35 @@ pub(super) enum Scan {
     Invalid,
 }
 
+/// Reads bytes until `step` returns whether one is the last: `None` if it is invalid.
+pub(super) fn bytes(input: &mut Input, mut step: impl FnMut(u8) -> Option<bool>) -> Scan {
+    let rest = input.rest();
+    for (at, byte) in rest.bytes().enumerate() {
+        match step(byte) {
+            Some(false) => {}
+            Some(true) => {
+                input.advance(at + 1);
+                return Scan::End;
+            }
+            None => {
+                let at = rest.floor_char_boundary(at);
+                input.advance(at);
+                return Scan::Invalid;
+            }
+        }
+    }
+    input.advance_to_end();
+    Scan::More
+}
+
+/// Reads white space and this text from `rest`, if it follows.
+pub(super) fn takes(rest: &mut &str, text: &str) -> bool {
+    *rest = rest.trim_start();
+    let after = rest.strip_prefix(text);
+    *rest = after.unwrap_or(rest);
+    after.is_some()
+}
+
 impl Scanner {
     pub(super) fn new() -> Scanner {
         Scanner { open: Vec::new(), expects: Expects::Object }
@@ -49,23 +78,7 @@ impl Scanner {
 
     /// Reads on, up to the object's end at most.
     pub(super) fn read(&mut self, input: &mut Input) -> Scan {
-        let rest = input.rest();
-        for (at, byte) in rest.bytes().enumerate() {
-            match self.step(byte) {
-                Some(false) => {}
-                Some(true) => {
-                    input.advance(at + 1);
-                    return Scan::End;
-                }
-                None => {
-                    let at = rest.floor_char_boundary(at);
-                    input.advance(at);
-                    return Scan::Invalid;
-                }
-            }
-        }
-        input.advance_to_end();
-        Scan::More
+        bytes(input, |byte| self.step(byte))
     }
 
     /// Takes a byte. Returns whether it ends the object; `None` if it is invalid.

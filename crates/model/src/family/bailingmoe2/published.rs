@@ -3,7 +3,7 @@
 
 use crate::family::parts::{
     BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, OUTPUT_NORM_HEADS, SHARED_EXPERTS, count, expect_flag, expect_text,
-    factor, head_widths, moe, needed, norm_epsilon, optional, positive,
+    factor, head_widths, moe, needed, norm_epsilon, optional, positive, sigmoid_router,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Need, Or, Rotated, Rule};
 
@@ -38,12 +38,7 @@ const KEYS: &[Key] = &[
     count("expert_shared_count", &["num_shared_experts"], Or::Refuse),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Flag, or: Or::Refuse },
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["score_function"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Refuse,
-    },
+    sigmoid_router(&["score_function"], Or::Refuse),
     // llama.cpp's converter writes the key of a model without prediction heads too.
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];

@@ -5,7 +5,7 @@
 use crate::family::kimi_linear::published::{DELTA_HEADS, DELTA_KEYS, LATENT_KEYS, LAYERS, LEADING_DENSE};
 use crate::family::parts::{
     BASE, DENSE, FINAL_NORM_HEADS, MOE, NORMS, SHARED_EXPERTS, count, expect_flag, expect_text, factor, needed,
-    norm_epsilon, number, optional, positive,
+    norm_epsilon, number, optional, positive, sigmoid_router,
 };
 use crate::family::published::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Need, Or, Rule};
 
@@ -70,12 +70,7 @@ const KEYS: &[Key] = &[
         kind: Kind::Flag,
         or: Or::Flag(true),
     },
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["score_function"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["score_function"], Or::Count(2)),
 ];
 
 const GLOBALS: &[Rule] = &[

@@ -3,7 +3,7 @@
 
 use crate::family::parts::{
     ATTENTION, BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, PERIODIC, QK_NORMS, SELECTION_BIAS, SHARED_EXPERTS, count,
-    factor, head_widths, norm_epsilon, optional, positive,
+    factor, head_widths, norm_epsilon, optional, positive, sigmoid_router,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Or, Rule};
 
@@ -32,12 +32,7 @@ const KEYS: &[Key] = &[
     count("expert_shared_feed_forward_length", &[], Or::Product("moe_intermediate_size", "num_shared_experts")),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Flag, or: Or::Flag(true) },
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["scoring_func"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["scoring_func"], Or::Count(2)),
     // The layers for multi-token prediction (MTP) are left out.
     count("nextn_predict_layers", &[], Or::Count(0)),
 ];

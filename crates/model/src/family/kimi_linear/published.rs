@@ -3,7 +3,7 @@
 
 use crate::family::parts::{
     BASE, DENSE, NORMS, count, expect_flag, expect_number, expect_text, factor, needed, norm_epsilon, optional,
-    positive,
+    positive, sigmoid_router,
 };
 use crate::family::published::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Or, Rule};
 
@@ -91,12 +91,7 @@ const EXPERT_KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_count", &["n_shared_experts", "num_shared_experts"], Or::Skip),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["moe_router_activation_func"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["moe_router_activation_func"], Or::Count(2)),
 ];
 
 const fn taps(ours: &'static str, theirs: &'static str) -> Rule {

@@ -3,7 +3,7 @@
 
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, LAYER_TYPES, MOE, NORMS, OUTPUT_NORM_HEADS, SELECTION_BIAS, count, expect_flag,
-    expect_text, factor, needed, optional, positive, renormalised,
+    expect_text, factor, needed, optional, positive, renormalised, sigmoid_router,
 };
 use crate::family::published::{Expect, Expected, Family, GroupPart, How, Key, Kind, Mlx, Or, Rotated, Rule, Within};
 
@@ -92,12 +92,7 @@ const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     positive("expert_group_count", &["n_group"]),
     positive("expert_group_used_count", &["topk_group"]),
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["scoring_func"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["scoring_func"], Or::Count(2)),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Skip),
     renormalised(true),
 ];

@@ -2,9 +2,9 @@
 
 use crate::family::llama::published::MIXTRAL_EXPERTS;
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, EXPERTS, NORMS, QK_NORMS, count, head_widths, norm_epsilon, optional,
+    ATTENTION, BASE, COMMON, EXPERTS, NORMS, QK_NORMS, count, head_widths, norm_epsilon, optional, sigmoid_router,
 };
-use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated, Rule};
+use crate::family::published::{Family, Key, Mlx, Or, Rotated, Rule};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["minimax_m2"],
@@ -20,12 +20,7 @@ pub(crate) const FAMILY: Family = Family {
 
 const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["intermediate_size"], Or::Refuse),
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["scoring_func"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["scoring_func"], Or::Count(2)),
 ];
 
 const BIAS: &[Rule] =

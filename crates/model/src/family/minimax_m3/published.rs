@@ -4,6 +4,7 @@ use crate::family::gemma3::published::{GLOBALS, norm};
 use crate::family::llama::published::MIXTRAL_EXPERTS;
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, EXPERTS, count, expect_number, factor, head_widths, needed, norm_epsilon, optional,
+    sigmoid_router,
 };
 use crate::family::published::{Expect, Expected, Family, Key, Kind, Mlx, Need, Or, Prefix, Rotated, Rule, Within};
 
@@ -52,12 +53,7 @@ const KEYS: &[Key] = &[
     count("expert_shared_count", &["n_shared_experts"], Or::Refuse),
     factor("expert_weights_scale", &["routed_scaling_factor"], Or::Number(2.0)),
     Key { ours: "expert_weights_norm", theirs: &[], kind: Kind::Flag, or: Or::Flag(true) },
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["scoring_func"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["scoring_func"], Or::Count(2)),
     Key { ours: "leading_dense_block_count", theirs: &["moe_layer_freq"], kind: Kind::LeadingZeros, or: Or::Refuse },
     count("attention.indexer.head_count", &["sparse_num_index_heads", "index_n_heads"], Or::Refuse),
     count("attention.indexer.key_length", &["sparse_index_dim", "index_head_dim"], Or::Refuse),

@@ -4,7 +4,7 @@
 use crate::family::gemma3::published::{GLOBALS, norm};
 use crate::family::parts::{
     ATTENTION, BASE, DENSE, LAYER_TYPES, count, expect_flag, expect_text, factor, head_widths, moe, needed,
-    norm_epsilon, optional,
+    norm_epsilon, optional, sigmoid_router,
 };
 use crate::family::published::{Family, Key, Kind, Mlx, Need, OfLayers, Or, Prefix, Rotated, Rule, Within};
 
@@ -68,12 +68,7 @@ const KEYS: &[Key] = &[
     count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_feed_forward_length", &["share_expert_dim"], Or::Refuse),
-    Key {
-        ours: "expert_gating_func",
-        theirs: &["moe_router_activation"],
-        kind: Kind::Named(&[("sigmoid", 2)]),
-        or: Or::Count(2),
-    },
+    sigmoid_router(&["moe_router_activation"], Or::Count(2)),
     factor("expert_weights_scale", &["moe_router_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_weights_norm", theirs: &["norm_expert_weight"], kind: Kind::Flag, or: Or::Flag(true) },
     Key { ours: "leading_dense_block_count", theirs: &["moe_layers_enum"], kind: Kind::LayersBefore, or: Or::Count(3) },
