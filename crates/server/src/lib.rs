@@ -84,6 +84,7 @@ mod tenant;
 mod thinking;
 mod tools;
 mod unread;
+mod watched;
 mod worker;
 
 pub use host::{HostPattern, HostPatternError};

@@ -1,23 +1,20 @@
 //! What logs have of a request: no text of the request or of its reply.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use gristmill_engine::{Piece, Usage};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::error;
-use crate::logged::{Log, LoggedRequest, Tokens};
+use crate::logged::{LoggedRequest, Tokens};
 use crate::request_id::{self, ANTHROPIC_REQUEST_ID, REQUEST_ID};
 use crate::state::App;
 use crate::tenant::Tenant;
+use crate::watched::watched;
 
 /// Counts the tokens of a request. The handler writes it, the log reads it at the end of the reply.
 #[derive(Debug, Clone)]
@@ -95,49 +92,11 @@ pub(crate) async fn watch(State(app): State<App>, request: Request, next: Next) 
     let Some(log) = app.options.log.clone() else { return response };
     let counts = response.extensions().get::<Counts>().cloned();
     let key = response.extensions().get().and_then(|Tenant(client)| Some(client.as_ref()?.name.to_string()));
-    let (tokens, duration, complete) = (None, Duration::ZERO, false);
-    let entry = LoggedRequest { time, method, path, status, request_id, key, tokens, duration, complete };
-    response.map(|body| Body::new(Watched { body, log, counts, start, entry }))
-}
-
-/// A body that reports its end, which is also that of a client that goes away.
-struct Watched {
-    body: Body,
-    log: Log,
-    counts: Option<Counts>,
-    start: Instant,
-    entry: LoggedRequest,
-}
-
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if matches!(frame, Poll::Ready(None)) {
-            self.entry.complete = true;
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Watched {
-    fn drop(&mut self) {
-        self.entry.complete |= self.body.is_end_stream();
-        self.entry.tokens = self.counts.as_ref().map(Counts::tokens);
-        self.entry.duration = self.start.elapsed();
-        (self.log.0)(&self.entry);
-    }
+    // The end is also that of a client that goes away.
+    let end = move |complete| {
+        let tokens = counts.as_ref().map(Counts::tokens);
+        let duration = start.elapsed();
+        (log.0)(&LoggedRequest { time, method, path, status, request_id, key, tokens, duration, complete });
+    };
+    response.map(|body| watched(body, end))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::kept::{Kept, with_id};
+use super::kept::{Kept, not_kept, with_id};
 use super::object::ResponseObject;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -114,11 +114,8 @@ impl Continued {
         }
         match self.app.responses.get(self.tenant, id) {
             Some(kept) => Ok(kept.items().filter_map(|item| serde_json::from_str(item).ok()).collect()),
-            None => wrong(format!(
-                "this server keeps no response {id:?}: it was sent with \"store\": false, was dropped for newer ones, or is \
-                 another's; send the items of the conversation again in input"
-            ))
-            .map_err(|error| error.with_code("previous_response_not_found")),
+            None => wrong(format!("{}; send the items of the conversation again in input", not_kept(id)))
+                .map_err(|error| error.with_code("previous_response_not_found")),
         }
     }
 

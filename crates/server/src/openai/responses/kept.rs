@@ -128,6 +128,13 @@ impl OfTenant {
     }
 }
 
+/// Why there is no response of an id.
+pub(super) fn not_kept(id: &str) -> String {
+    format!(
+        "this server keeps no response {id:?}: it was sent with \"store\": false, was dropped for newer ones, or is another's"
+    )
+}
+
 /// An item as it is kept: with an id, which a client may have left out.
 pub(super) fn with_id(mut item: Value, new_id: impl FnOnce(&str) -> String) -> Value {
     let prefix = match item["type"].as_str() {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use super::kept::not_kept;
 use super::object::ResponseObject;
 use crate::error::{ApiError, ErrorBody};
 use crate::state::App;
@@ -131,10 +132,7 @@ pub(crate) async fn input_items(
 }
 
 fn missing(id: &str) -> ApiError {
-    let message = format!(
-        "this server keeps no response {id:?}: it was sent with \"store\": false, was dropped for newer ones, or is another's"
-    );
-    ApiError::new(StatusCode::NOT_FOUND, message)
+    ApiError::new(StatusCode::NOT_FOUND, not_kept(id))
 }
 
 /// What follows the path, or what is wrong there.
