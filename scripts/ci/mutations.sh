@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Whether each stage of .ci/run notices a mistake in what it tests: each row of mutations.tsv (stage, file, text, what
-# replaces its first occurrence) is applied to a copy of the last commit, in which this stage alone must fail.
+# replaces its first occurrence, what the stage must print of it) is applied to a copy of the last commit, in which this stage
+# must fail by the mistake.
 #
 #   scripts/ci/mutations.sh [STAGE]
 #
-# Takes as long as .ci/run, because every stage is built in the copy.
+# The copy in target/prove/stages stays, with what was built there: the first run takes as long as .ci/run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-copy=target/prove/stages rows=$PWD/scripts/ci/mutations.tsv failed=0
-rm -rf "$copy/tree"
+copy=$PWD/target/prove/stages rows=$PWD/scripts/ci/mutations.tsv failed=0
 git worktree prune
-git worktree add --quiet --detach "$copy/tree" HEAD
-trap 'git worktree remove --force "$OLDPWD/$copy/tree"' EXIT
-export CARGO_TARGET_DIR=$PWD/$copy/target
+[ -d "$copy/tree" ] || git worktree add --quiet --detach "$copy/tree" HEAD
+git -C "$copy/tree" checkout --quiet --force --detach "$(git rev-parse HEAD)"
+# Below the tree, as scripts look for it there, and apart from it.
+mkdir -p "$copy/target"
+ln -sfn ../target "$copy/tree/target"
 cd "$copy/tree"
 
-while IFS=$'\t' read -r stage file text instead; do
+while IFS=$'\t' read -r stage file text instead sign; do
     [ -z "${1:-}" ] || [ "$1" = "$stage" ] || continue
     TEXT=$text INSTEAD=$instead python3 - "$file" <<'PYTHON'
 import os, sys
@@ -25,16 +27,18 @@ old, new = (os.environ[name].replace('\\n', '\n') for name in ('TEXT', 'INSTEAD'
 assert old in text, f'{path} does not contain {old!r}'
 open(path, 'w').write(text.replace(old, new, 1))
 PYTHON
-    log=$CARGO_TARGET_DIR-$(tr -c 'a-z\n' - <<<"$stage").log
-    if .ci/run "$stage" >"$log" 2>&1; then
-        echo "$stage: NOT NOTICED: $file"
-        failed=1
-    elif grep -q "^== FAILED in: $stage$" "$log"; then
-        echo "$stage: noticed: $file"
+    log=$copy/$(tr -c 'A-Za-z\n' - <<<"$stage").log start=$SECONDS
+    if .ci/run "$stage" >"$log" 2>&1 </dev/null; then
+        outcome="NOT NOTICED"
+    elif ! grep -q "^== FAILED in: $stage$" "$log"; then
+        outcome="did not run, see $log"
+    elif ! grep -qF -- "$sign" "$log"; then
+        outcome="failed without '$sign', see $log"
     else
-        echo "$stage: did not run, see $log"
-        failed=1
+        outcome=noticed
     fi
+    echo "$stage: $outcome: $file ($((SECONDS - start)) s)"
+    [ "$outcome" = noticed ] || failed=1
     git checkout --quiet -- "$file"
 done <"$rows"
 exit "$failed"

@@ -13,9 +13,10 @@ fn every_stage_has_a_mistake_that_can_be_made() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let mut tried = BTreeSet::new();
     for row in read("scripts/ci/mutations.tsv").lines() {
-        let [stage, file, text, instead] = row.split('\t').collect::<Vec<_>>()[..] else { panic!("{row}") };
+        let [stage, file, text, instead, sign] = row.split('\t').collect::<Vec<_>>()[..] else { panic!("{row}") };
         let [text, instead] = [text, instead].map(|text| text.replace("\\n", "\n"));
         assert!(read(file).contains(&text) && text != instead, "{stage}: {file} does not contain {text:?}");
+        assert!(!sign.is_empty(), "{stage}: what the stage prints of the mistake");
         tried.insert(stage.to_owned());
     }
     let script = read(".ci/run");
