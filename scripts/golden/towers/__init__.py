@@ -69,6 +69,20 @@ def patches_of(pictures: list, patch: int) -> tuple[torch.Tensor, list]:
     return pixels, shapes
 
 
+def run_in_blocks(model, tokens: list, pictures: list, patch: int, merge: int) -> torch.Tensor:
+    """The logits of every position of a model that reads the patches of a block one after another, each of two frames."""
+    pixels, grids = [], []
+    for picture in pictures:
+        rows, columns = picture.shape[1] // patch, picture.shape[2] // patch
+        grid = picture.reshape(3, rows // merge, merge, patch, columns // merge, merge, patch).permute(1, 4, 2, 5, 0, 3, 6)
+        grid = grid.reshape(rows * columns, 3, 1, patch, patch).expand(-1, -1, 2, -1, -1)
+        pixels.append(grid.reshape(rows * columns, -1))
+        grids.append([1, rows, columns])
+    ids = torch.tensor([tokens])
+    return model(input_ids=ids, pixel_values=torch.cat(pixels), image_grid_thw=torch.tensor(grids),
+                 mm_token_type_ids=(ids == model.config.image_token_id).int(), use_cache=False).logits[0]
+
+
 def places_of(shapes: list) -> torch.Tensor:
     """Column and row of each patch, -1 behind the shorter pictures."""
     places = torch.full((len(shapes), max(rows * columns for rows, columns in shapes), 2), -1)

@@ -6,7 +6,8 @@ import torch
 import transformers as t
 
 import pictures
-from . import draw, vision_keys
+
+from . import SAME, draw, every_one, parameters_of, run_in_blocks, vision_keys
 
 PATCH, MERGE, SIDE = 4, 2, 3
 LAYERS, WIDTH, INNER, HEADS, EPS = 2, 32, 48, 2, 1e-5
@@ -45,16 +46,15 @@ def build(text, image_token: int, generator: torch.Generator):
 
 
 def parts(model) -> list:
-    return [(name, parameter) for name, parameter in model.named_parameters() if "model.visual." in name]
+    return parameters_of(model, ("model.visual.",))
 
 
 def tensors(model):
     """GGUF name, parameter, and how values come from the file and to it."""
     parameters = dict(parts(model))
-    same = (lambda x: x, lambda x: x)
     visual = "model.visual."
     frames = parameters.pop(visual + "patch_embed.proj.weight")
-    rows = [("v.patch_embd.weight", frames[:, :, 0], *same), ("v.patch_embd.weight.1", frames[:, :, 1], *same)]
+    rows = [("v.patch_embd.weight", frames[:, :, 0], *SAME), ("v.patch_embd.weight.1", frames[:, :, 1], *SAME)]
     names = {"v.patch_embd.bias": "patch_embed.proj.bias", "v.position_embd.weight": "embeddings.position_embedding.weight",
              "mm.patch_merger.bias": "downsample.bias", "mm.post_norm.bias": "merger.post_projection_norm.bias"}
     layer = {"ln1": "norm1", "ln2": "norm2", "attn_qkv": "attn.qkv", "attn_out": "attn.proj", "ffn_gate": "mlp.gate_proj",
@@ -64,8 +64,7 @@ def tensors(model):
               "mm.model.fc": "merger.proj", "mm.post_norm": "merger.post_projection_norm", "mm.gate": "merger.gate_proj",
               "mm.up": "merger.up_proj", "mm.down": "merger.down_proj"}
     names |= {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in pairs.items()}
-    assert {visual + theirs for theirs in names.values()} == set(parameters)
-    return rows + [(ours, parameters[visual + theirs], *same) for ours, theirs in names.items()]
+    return rows + every_one([(ours, visual + theirs, SAME) for ours, theirs in names.items()], parameters)
 
 
 def blocks(model):
@@ -77,17 +76,7 @@ def blocks(model):
 
 def run(model, tokens: list, pictures: list) -> torch.Tensor:
     """The logits of every position."""
-    pixels, grids = [], []
-    for picture in pictures:
-        _, height, width = picture.shape
-        rows, columns = height // PATCH, width // PATCH
-        grid = picture.reshape(3, rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH).permute(1, 4, 2, 5, 0, 3, 6)
-        grid = grid.reshape(rows * columns, 3, 1, PATCH, PATCH).expand(-1, -1, 2, -1, -1)
-        pixels.append(grid.reshape(rows * columns, -1))
-        grids.append([1, rows, columns])
-    ids = torch.tensor([tokens])
-    return model(input_ids=ids, pixel_values=torch.cat(pixels), image_grid_thw=torch.tensor(grids),
-                 mm_token_type_ids=(ids == model.config.image_token_id).int(), use_cache=False).logits[0]
+    return run_in_blocks(model, tokens, pictures, PATCH, MERGE)
 
 
 def write_keys(writer: gguf.GGUFWriter, model) -> None:

@@ -7,7 +7,7 @@ import transformers as t
 
 import pictures
 
-from . import SAME, every_one, parameters_of, vision_keys
+from . import SAME, every_one, parameters_of, run_in_blocks, vision_keys
 
 PATCH, MERGE, SIDE = 4, 2, 3
 LAYERS, WIDTH, INNER, HEADS = 4, 32, 64, 2
@@ -91,17 +91,7 @@ def blocks(model):
 
 def run(model, tokens: list, pictures: list) -> torch.Tensor:
     """The logits of every position."""
-    pixels, grids = [], []
-    for picture in pictures:
-        _, height, width = picture.shape
-        rows, columns = height // PATCH, width // PATCH
-        grid = picture.reshape(3, rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH).permute(1, 4, 2, 5, 0, 3, 6)
-        grid = grid.reshape(rows * columns, 3, 1, PATCH, PATCH).expand(-1, -1, 2, -1, -1)
-        pixels.append(grid.reshape(rows * columns, -1))
-        grids.append([1, rows, columns])
-    ids = torch.tensor([tokens])
-    return model(input_ids=ids, pixel_values=torch.cat(pixels), image_grid_thw=torch.tensor(grids),
-                 mm_token_type_ids=(ids == model.config.image_token_id).int(), use_cache=False).logits[0]
+    return run_in_blocks(model, tokens, pictures, PATCH, MERGE)
 
 
 def write_keys(writer: gguf.GGUFWriter, model) -> None:

@@ -61,7 +61,7 @@ fn parts_of_sums_are_summed_over_ranks() {
     assert_eq!(of(Tiny::qwen3moe(), Split::Tensor), [&attention[..], &experts].concat());
     // Routed experts and a shared expert.
     let part = RankPart { rank: 0, ranks: 2, split: Split::Experts, load: None };
-    let names = names(&part_of(&Tiny::dots1(), part).layers[2]);
+    let names = names(&part_of(&Tiny::dots1(), &part).layers[2]);
     assert_eq!(names.iter().filter(|name| *name == "AllReduce").count(), 1, "{names:?}");
 }
 
