@@ -98,10 +98,10 @@ boot() {
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t devtmpfs dev /dev
 exec >/dev/ttyS0 2>&1
-/bin/busybox dmesg -n 8
 SUITE_SEED=${SUITE_SEED:-$RANDOM} RUST_BACKTRACE=0 /bin/program $*
-/bin/busybox dmesg | /bin/busybox tail -n 2
-echo "status \$?"
+status=\$?
+[ \$status = 0 ] || /bin/busybox dmesg | /bin/busybox tail -n 3
+echo "status \$status"
 /bin/busybox sleep 1
 /bin/busybox reboot -f
 INIT
@@ -139,7 +139,7 @@ CONFIG
     until grep -q '^status ' "$log" 2>/dev/null || ! kill -0 "$emulator" 2>/dev/null; do sleep 1; done
     kill "$emulator" 2>/dev/null || true
     wait "$emulator" 2>/dev/null || true
-    tr -d '\r' <"$log" | sed -n '/^running /,$p'
+    tr -d '\r' <"$log" | sed -n '/^running /,/^status /p'
     tr -d '\r' <"$log" | grep -q '^status 0$'
 }
 

@@ -107,7 +107,7 @@ tests() {
         return 1
     fi
     printf '%s: %s; levels skipped: %s; %d s\n' "$name" "$(sed -n 's/^test result: //p' "$log")" \
-        "$(grep -oE 'skipped: .* on [a-z0-9]+|[a-z0-9]+: skipped' "$log" | grep -oE 'portable|avx2|avxvnni|avx512|neon' | sort -u | paste -sd' ')" \
+        "$(grep -oE 'skipped: .* on [a-z0-9]+|[a-z0-9]+: skipped' "$log" | grep -oE 'portable|avx2|avxvnni|avx512|amx|neon' | sort -u | paste -sd' ')" \
         $((SECONDS - start))
 }
 

@@ -91,7 +91,9 @@ usage: cargo xtask check [--no-simulator]
            render published chat templates and random expressions with jinja2 and gristmill; needs python3 and PyPI
            (80 MB once). --quick: only some conversations, in seconds
        cargo xtask prove cross
-           run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/cross.sh all";
+           run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/cross.sh all
+       cargo xtask prove amx
+           run the tests of tiles on an emulated CPU that has AMX: scripts/amx.sh run";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -8,7 +8,7 @@
 //! # A tile is one block of each of 16 rows
 //!
 //! Its bytes are permuted by planes, so that lane *r* of a vector is row *r*. *No kernel sums across lanes.* A level
-//! (`portable`, `avx2`, `avxvnni`, `avx512`, `neon`) implements one trait and has tests of its own. A CPU with AVX-512
+//! (`portable`, `avx2`, `avxvnni`, `avx512`, `neon`) implements one trait and has tests of its own; `amx` adds one loop to `avx512`. A CPU with AVX-512
 //! but without VNNI uses `avx2`. *One binary serves every CPU: no configuration sets `target-cpu`.*
 
 use gristmill_kernels::error::{Error, Result};

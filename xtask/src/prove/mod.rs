@@ -34,7 +34,7 @@ use crate::sh;
 type Run = fn(&[&str]) -> Result<(), String>;
 
 /// All proofs, those first that take least.
-const PROOFS: [(&str, Run); 16] = [
+const PROOFS: [(&str, Run); 17] = [
     ("hub", hub::hub),
     ("page", browser::browser),
     ("templates", templates::templates),
@@ -46,6 +46,7 @@ const PROOFS: [(&str, Run); 16] = [
     ("synthetic", synthetic::synthetic),
     ("settings", settings::settings),
     ("cross", cross),
+    ("amx", amx),
     ("checked", checked::checked),
     ("kernels", kernels::all),
     ("seeds", seeds::seeds),
@@ -69,6 +70,11 @@ pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
 fn cross(words: &[&str]) -> Result<(), String> {
     report::no_options("cross", words)?;
     sh("scripts/cross.sh", &["all"])
+}
+
+fn amx(words: &[&str]) -> Result<(), String> {
+    report::no_options("amx", words)?;
+    sh("scripts/amx.sh", &["run"])
 }
 
 #[cfg(test)]
