@@ -22,6 +22,7 @@ SHA256=78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b
 # Bochs lacks extended feature disable (XFD), without which Linux enables no tiles. It saves tiles if they are *not* in use,
 # only half of their rows, and their configuration with rows and bytes exchanged. $1 is the folder of the emulated CPU, of which there is one.
 mend() {
+    cp -r "$1" "$1.orig"
     sed -i -e 's/^void BX_CPU_C::handleAvxModeChange(void)$/Bit64u xfd = 0, xfd_err = 0;\n&/' \
         -e '/void BX_CPU_C::handleAvxModeChange/,/set_amx_ok/s/BX_XCR0_XTILEDATA_MASK)) != 0)/BX_XCR0_XTILEDATA_MASK)) != 0 || (xfd \& BX_XCR0_XTILEDATA_MASK))/' \
         -e '/BX_CPU_C::BxNoAMX/,/BX_ASSERT/s/^  BX_ASSERT(0);/  if (xfd \& BX_XCR0_XTILEDATA_MASK) {\n    xfd_err |= BX_XCR0_XTILEDATA_MASK;\n    exception(BX_NM_EXCEPTION, 0);\n  }\n&/' \
@@ -43,8 +44,8 @@ mend() {
     # A gather's index above register 15 is an illegal instruction.
     sed -i -e 's/^      i->setSibIndex(i->sibIndex() | (vvv & 0x10));/&\n      vvv \&= 15;/' "$1/decoder/fetchdecode32.cc"
     local count
-    count=$(cat "$1"/{proc_ctrl,msr,cpuid,xsave}.cc | grep -cE '\bxfd\b|TILEDATA_BIT\) leaf|TILEDATA_MASK\) \? 16')
-    [ "$count" -eq 10 ] || { echo "Bochs: $count of 10 changed lines; its source is another" >&2; return 1; }
+    count=$(diff -r "$1.orig" "$1" | grep -c '^>') || true
+    [ "$count" -eq 26 ] || { echo "Bochs: $count of 26 lines changed; its source is another" >&2; return 1; }
 }
 
 # Unpacks packages of this release: the BIOS, a boot loader, a kernel and a shell.
