@@ -24,8 +24,6 @@ use super::simd::{TileProduct, TileRows};
 use float::{Bf16Steps, ExactSteps, FloatDot, FloatSteps};
 use gristmill_kernels::format::{Float as _, Format, with_format_kind};
 use int8::Int8Dot;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use int8::codes;
 pub(crate) use pair::PackedRows;
 use pair::PairDot;
 use std::marker::PhantomData;

@@ -56,6 +56,7 @@ mod candidate;
 mod cpu;
 mod cuts;
 mod dot;
+mod gathered;
 mod group;
 mod host;
 mod kernels;

@@ -2,9 +2,10 @@
 
 use super::cpu::Cpu;
 use super::cuts::TOKEN_BLOCK;
+use super::gathered::{Gathered, Operand};
 use super::host;
 use super::layout::Tiles;
-use super::matmul::{Gathered, Operand, column_cuts, gated_column_cuts, row_groups, starts};
+use super::matmul::{column_cuts, gated_column_cuts, row_groups, starts};
 use super::offload::streamed::StreamedProduct;
 use super::out::OutRows;
 use super::pool::ChunkOrder;

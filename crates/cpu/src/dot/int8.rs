@@ -17,8 +17,7 @@ use gristmill_kernels::format::Quantised;
 use gristmill_kernels::simd::{Kernel, Simd, WeightSlice};
 use panel::{FloatScales, IntegerScales, many_rows};
 use product::add_products;
-pub(crate) use slice::codes;
-use slice::prefetch_slice;
+use slice::{codes, prefetch_slice};
 use std::marker::PhantomData;
 
 /// A row group times all activation rows.

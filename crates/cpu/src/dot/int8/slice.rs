@@ -19,7 +19,7 @@ pub(super) trait Slice<S: Simd>: Copy + 'static {
 
 /// The codes of slice `g` as the level's dot products read them.
 #[inline(always)]
-pub(crate) fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+pub(super) fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
     let codes = F::codes(s, tile, g);
     if F::SIGNED { eight!(j => s.signed_codes(codes[j])) } else { codes }
 }

@@ -9,6 +9,7 @@ use super::weights::{DOWN, exponents, unpack};
 use super::{Amx, Avx512, Line, Tile, TileRows, ZERO};
 use crate::cuts::TOKEN_BLOCK;
 use crate::layout::{Lanes, ROWS};
+use gristmill_kernels::eight;
 use gristmill_kernels::format::Quantised;
 use gristmill_kernels::simd::{Simd, WeightSlice};
 use std::arch::asm;
@@ -79,8 +80,10 @@ impl<F: Quantised> Weights<'_, F> {
         if self.slice == 0 && self.at.is_multiple_of(self.group) {
             exponents_of[group % RING] = exponents::<F>(self.s, &self.groups[self.at..][..self.group]);
         }
-        let codes = crate::dot::codes::<F, Avx512>(self.s, tile, self.slice);
-        let weights = WeightSlice { codes, scales: F::scales(self.s, tile, self.slice) };
+        let (s, slice) = (self.s, self.slice);
+        let codes = F::codes(s, tile, slice);
+        let codes = if F::SIGNED { eight!(j => s.signed_codes(codes[j])) } else { codes };
+        let weights = WeightSlice { codes, scales: F::scales(s, tile, slice) };
         let zero = F::ZERO + if F::SIGNED { Avx512::SIGNED_BIAS } else { 0 };
         unpack(&weights, zero as f32, exponents_of[group % RING], out);
         self.slice += 1;
