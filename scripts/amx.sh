@@ -3,7 +3,7 @@
 #
 #   scripts/amx.sh build              build the emulator, Bochs, into target/amx (minutes)
 #   scripts/amx.sh run                run the tests of tiles, and a few cases of the op suite at level amx
-#   scripts/amx.sh run NAME ARGS...   run the tests of one binary, with its arguments
+#   scripts/amx.sh run NAME ARGS...   run the tests of the file NAME, with arguments of its binary
 #
 # An emulator shows that the instructions are there and results right, never how fast they are. Bochs boots Debian's kernel,
 # so the permission of the system is tested too. Packages are unpacked into target/amx, not installed.
@@ -144,13 +144,17 @@ CONFIG
     tr -d '\r' <"$log" | grep -q '^status 0$'
 }
 
+# test_binary NAME: builds a file of tests, and prints the path of its binary.
+test_binary() {
+    local built
+    built=$(cargo test --workspace --no-run --test "$1" 2>&1) || { tail -50 <<<"$built" >&2; return 1; }
+    sed -n "s|.*Executable .*(\(.*/$1-[0-9a-f]*\)).*|\1|p" <<<"$built" | head -1
+}
+
 run() {
     build
-    local built binary name=${1:-}
-    built=$(cargo test --workspace --no-run 2>&1) || { tail -50 <<<"$built"; return 1; }
-    test_binary() { sed -n "s|.*Executable .*(\(.*/$1-[0-9a-f]*\)).*|\1|p" <<<"$built" | head -1; }
-    if [ -n "$name" ]; then
-        boot "$(test_binary "$name")" "${@:2}"
+    if [ $# -gt 0 ]; then
+        boot "$(test_binary "$1")" "${@:2}"
     else
         boot "$(test_binary tiles)" --nocapture
         boot "$(test_binary levels)" --nocapture --ignored few_cases_of_unmeasured_levels

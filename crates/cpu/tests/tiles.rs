@@ -153,3 +153,12 @@ fn the_best_level_was_measured() {
     assert!(!Level::UNMEASURED.contains(&Level::best().name()));
     assert!(Level::available().all(|level| !Level::UNMEASURED.contains(&level.name())));
 }
+
+#[test]
+fn the_level_is_reported_as_not_chosen() {
+    let reported = Level::not_chosen().map(|found| (found.refused, found.to_string()));
+    match amx() {
+        Some(_) => assert_eq!(reported, Some((false, "amx: found, not chosen: never measured".to_owned()))),
+        None => assert!(reported.is_none_or(|(refused, text)| refused && text.contains("refused by the system"))),
+    }
+}
