@@ -9,21 +9,13 @@ use gristmill_model::gguf::{Array, Value};
 use gristmill_model::spec::{ChannelGates, DeltaProjections, DeltaSpec, LatentSpec, Mixer, StateBuffer, StateName};
 use gristmill_model::{Batch, Error, Limits, LoadOptions, Model, ModelInfo, Outputs, Runner};
 
-use crate::tiny::{Random, Tiny, VOCAB};
+use crate::hybrid_windows::two_layers;
+use crate::tiny::{Random, Tiny};
 
 /// Two heads, a layer with a delta rule, then one with latent attention, dense layers. The tensors of both are those of
 /// the architecture.
 fn hybrid(arch: &str, delta: &[(&str, &[u64])], latent: &[(&str, &[u64])]) -> Tiny {
-    let mut tiny = Tiny { pairs: vec![], tensors: vec![] };
-    tiny.set("general.architecture", arch);
-    for (key, value) in [
-        ("block_count", 2_u32),
-        ("context_length", 100),
-        ("embedding_length", 32),
-        ("feed_forward_length", 48),
-        ("leading_dense_block_count", 2),
-        ("expert_count", 4),
-        ("expert_used_count", 2),
+    let keys = [
         ("attention.head_count", 2),
         ("attention.kv_lora_rank", 48),
         ("attention.key_length", 56),
@@ -33,25 +25,10 @@ fn hybrid(arch: &str, delta: &[(&str, &[u64])], latent: &[(&str, &[u64])]) -> Ti
         ("rope.dimension_count", 8),
         ("kda.head_dim", 16),
         ("ssm.conv_kernel", 4),
-    ] {
-        tiny.set(&format!("{arch}.{key}"), value);
-    }
+    ];
+    let mut tiny = two_layers(arch, &keys, [delta, latent]);
     tiny.set(&format!("{arch}.attention.head_count_kv"), vec![0_u32, 1]);
     tiny.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6_f32);
-    tiny.tensor("token_embd.weight", &[32, VOCAB]);
-    tiny.tensor("output_norm.weight", &[32]);
-    for layer in 0..2 {
-        let mlp: [(&str, &[u64]); 5] = [
-            ("attn_norm.weight", &[32]),
-            ("ffn_norm.weight", &[32]),
-            ("ffn_gate.weight", &[32, 48]),
-            ("ffn_up.weight", &[32, 48]),
-            ("ffn_down.weight", &[48, 32]),
-        ];
-        for (name, shape) in mlp.iter().chain([delta, latent][layer]) {
-            tiny.tensor(&format!("blk.{layer}.{name}"), shape);
-        }
-    }
     tiny
 }
 

@@ -7,7 +7,7 @@ use gristmill_model::{Error, ModelInfo};
 
 use crate::tiny::{Random, Tiny, VOCAB};
 
-/// Two dense layers, and the width of a window. `layers`: the tensors of each besides norms and MLP.
+/// Two dense layers. `layers`: the tensors of each besides norms and MLP.
 pub(crate) fn two_layers(arch: &str, keys: &[(&str, u32)], layers: [&[(&str, &[u64])]; 2]) -> Tiny {
     let mut tiny = Tiny { pairs: vec![], tensors: vec![] };
     tiny.set("general.architecture", arch);
@@ -19,13 +19,11 @@ pub(crate) fn two_layers(arch: &str, keys: &[(&str, u32)], layers: [&[(&str, &[u
         ("leading_dense_block_count", 2),
         ("expert_count", 4),
         ("expert_used_count", 2),
-        ("attention.sliding_window", 9),
     ];
     for (key, value) in common.iter().chain(keys) {
         tiny.set(&format!("{arch}.{key}"), *value);
     }
     tiny.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-5_f32);
-    tiny.set(&format!("{arch}.rope.freq_base_swa"), 500.0_f32);
     tiny.tensor("token_embd.weight", &[32, VOCAB]);
     tiny.tensor("output_norm.weight", &[32]);
     for (layer, own) in layers.into_iter().enumerate() {
@@ -57,6 +55,8 @@ pub(crate) fn step35() -> Tiny {
     (windowed[0].1, windowed[3].1, windowed[4].1) = (&[32, 48], &[48, 32], &[32, 6]);
     let widths = [("attention.key_length", 8), ("attention.value_length", 8), ("attention.head_count_kv", 2)];
     let mut tiny = two_layers("step35", &widths, [&full, &windowed]);
+    tiny.set("step35.attention.sliding_window", 9_u32);
+    tiny.set("step35.rope.freq_base_swa", 500.0_f32);
     tiny.set("step35.attention.head_count", vec![4_u32, 6]);
     tiny.set("step35.attention.sliding_window_pattern", vec![false, true]);
     tiny.set("step35.swiglu_clamp_shexp", vec![0.0_f32, 2.5]);
@@ -84,6 +84,8 @@ pub(crate) fn mimo2() -> Tiny {
         ("rope.dimension_count", 4),
     ];
     let mut tiny = two_layers("mimo2", &widths, [&full, &windowed]);
+    tiny.set("mimo2.attention.sliding_window", 9_u32);
+    tiny.set("mimo2.rope.freq_base_swa", 500.0_f32);
     tiny.set("mimo2.attention.head_count_kv", vec![1_u32, 2]);
     tiny.set("mimo2.attention.sliding_window_pattern", vec![0_i32, 1]);
     tiny.set("mimo2.attention.value_scale", 0.5_f32);
