@@ -45,6 +45,8 @@ pub struct Simulator {
     queue: Arc<Queue>,
     /// Why it does not sum with other devices.
     refuses_ranks: Mutex<Option<String>>,
+    /// Whether its sums are wrong.
+    sums_wrongly: AtomicBool,
     /// Sums with other devices, and copies from and to the host, so far.
     sums: Arc<AtomicUsize>,
     host_copies: AtomicUsize,
@@ -164,6 +166,7 @@ impl Simulator {
         };
         let (memory, mapped, written, programs, captured) = Default::default();
         let (copies, pinned, refuses_pins, refuses_ranks, sums, host_copies, running) = Default::default();
+        let sums_wrongly = AtomicBool::new(false);
         let queue = Arc::new(Queue { device: properties.id, captured, running });
         let limit = AtomicU64::new(u64::MAX);
         Arc::new(Self {
@@ -178,6 +181,7 @@ impl Simulator {
             programs,
             queue,
             refuses_ranks,
+            sums_wrongly,
             sums,
             host_copies,
             copies,
@@ -228,6 +232,11 @@ impl Simulator {
     /// Sets why it does not sum with other devices: as where the library of collectives is missing.
     pub fn refuse_ranks(&self, reason: &str) {
         *self.refuses_ranks.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    }
+
+    /// Sets that its sums are wrong, in groups that it joins from now on: as of a link between devices that is broken.
+    pub fn sum_wrongly(&self) {
+        self.sums_wrongly.store(true, Ordering::Relaxed);
     }
 
     /// Sums with other devices so far.

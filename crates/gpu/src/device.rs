@@ -7,7 +7,7 @@
 //! is padding and raises no flag.
 
 use crate::device_api::{Access, Arg, Gpu, Launch, Region};
-use crate::ranks::Membership;
+use crate::membership::Membership;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::ops::{Graph, PendingRead};
 use gristmill_kernels::tensor::DeviceId;

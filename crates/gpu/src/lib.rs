@@ -22,6 +22,7 @@ pub mod experts;
 mod host_link;
 pub mod layout;
 pub mod matmul;
+mod membership;
 pub mod precompile;
 pub mod product;
 mod rank_link;

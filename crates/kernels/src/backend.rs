@@ -330,7 +330,7 @@ impl Backend {
 
     /// The devices that run one model together with this one; `None` if sums must go through the host.
     pub fn ranks(&self) -> Option<Ranks<'_>> {
-        self.kernels.ranks().map(|kernels| Ranks::new(self, kernels))
+        self.kernels.ranks().map(|kernels| Ranks::new(self.device(), kernels))
     }
 
     /// Experts outside the device.

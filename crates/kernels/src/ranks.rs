@@ -1,12 +1,11 @@
 //! Devices that run one model together: what they sum stays in their memory.
 //!
-//! [`Backend::ranks`] is the interface, and [`DeviceRanks`] what a backend implements for it. A device whose backend has none, or
+//! [`Backend::ranks`](crate::Backend::ranks) is the interface, and [`DeviceRanks`] what a backend implements for it. A device whose backend has none, or
 //! whose library of collectives is missing, exchanges sums through the host's memory; that is its caller's task.
 
-use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ops::check::{expect, on_device, require};
-use crate::tensor::ViewMut;
+use crate::tensor::{DeviceId, ViewMut};
 use std::time::Duration;
 
 /// A group of devices that a device has joined.
@@ -38,16 +37,16 @@ pub trait DeviceRanks: Send + Sync {
     fn abort(&self, reason: &str);
 }
 
-/// The devices that run one model together with this one: [`Backend::ranks`].
+/// The devices that run one model together with this one: [`Backend::ranks`](crate::Backend::ranks).
 #[derive(Clone, Copy)]
 pub struct Ranks<'a> {
-    backend: &'a Backend,
+    device: DeviceId,
     kernels: &'a dyn DeviceRanks,
 }
 
 impl<'a> Ranks<'a> {
-    pub(crate) fn new(backend: &'a Backend, kernels: &'a dyn DeviceRanks) -> Self {
-        Self { backend, kernels }
+    pub(crate) fn new(device: DeviceId, kernels: &'a dyn DeviceRanks) -> Self {
+        Self { device, kernels }
     }
 
     /// Names a new group, which each of its devices needs to [`join`](Self::join) it.
@@ -91,7 +90,7 @@ impl<'a> Ranks<'a> {
     /// [`Error::Device`] if the library fails.
     pub fn all_reduce(&self, values: ViewMut<f32>) -> Result<()> {
         let op = "all_reduce";
-        on_device(op, self.backend.device(), &[values.device()])?;
+        on_device(op, self.device, &[values.device()])?;
         expect(op, "elements from the first to the last", values.layout().span().len(), values.rows() * values.cols())?;
         if self.joined().is_none() {
             let (found, rule) = ("none".to_owned(), "the device must join one first");

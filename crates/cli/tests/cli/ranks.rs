@@ -43,6 +43,43 @@ fn a_text_is_the_one_of_threads_that_share_the_model() {
     }
 }
 
+/// Without `--split`: what `fit` and `-v` print of it, of sums and of experts.
+#[test]
+fn the_plan_of_several_devices_says_why() {
+    let model = path("model.gguf");
+    let devices = ["--device", "cpu:0,1", "-t", "2"];
+    let run = gristmill(&[&["run", "-v", &model, "--raw", "-n", "1", "ab"], &devices[..]].concat(), b"");
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    for expected in [
+        "split: experts; a step of 1 token would take ",
+        " ms with tensor (",
+        "sums over devices: through host memory, 4 KB in ",
+    ] {
+        assert!(run.err.contains(expected), "{expected}: {}", run.err);
+    }
+    let fit = gristmill(&[&["fit", &model], &devices[..]].concat(), b"");
+    assert!(fit.code == Some(0) && fit.err.contains("split: experts; a step of "), "{}", fit.err);
+}
+
+#[test]
+fn experts_are_shared_by_counts_of_experts_json() {
+    let model = path("model.gguf");
+    let text = path("counted.txt");
+    std::fs::write(&text, "ab ab ab abab ba").expect("a file");
+    let counted = gristmill(&["experts", &model, "-f", &text, "--json"], b"");
+    assert_eq!(counted.code, Some(0), "{}", counted.err);
+    let load = path("load.json");
+    std::fs::write(&load, &counted.out).expect("a file");
+    let devices = ["--device", "cpu:0,1", "-t", "2", "--expert-load", &load];
+    let run = gristmill(&[&["run", "-v", &model, "--raw", "--temp", "0", "-n", "8", "ab"], &devices[..]].concat(), b"");
+    assert!(run.code == Some(0) && run.err.contains(" experts"), "{}", run.err);
+    let alone = gristmill(&["run", &model, "--raw", "-n", "1", "ab", "--expert-load", &load], b"");
+    assert!(alone.err.contains("--expert-load ") && alone.err.contains("one device has all experts"), "{}", alone.err);
+    std::fs::write(&load, "{}").expect("a file");
+    let other = gristmill(&[&["run", &model, "--raw", "-n", "1", "ab"], &devices[..]].concat(), b"");
+    assert!(other.err.contains("write the file with gristmill experts --json"), "{}", other.err);
+}
+
 #[test]
 fn another_file_on_a_rank_is_an_error_of_all() {
     let Some(mut command) = mpirun() else { return };

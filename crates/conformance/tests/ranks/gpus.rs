@@ -96,6 +96,19 @@ fn devices_without_a_library_sum_through_the_host() {
     assert_eq!(simulators[1].sums(), 0);
 }
 
+#[test]
+fn devices_whose_sums_are_wrong_sum_through_the_host() {
+    let simulators = simulators(2);
+    simulators[1].sum_wrongly();
+    let model = load("qwen3moe-q8_0", backends(&simulators, Choice::Fastest), Precision::Fast, Split::Experts);
+    let sums = model.sums().unwrap();
+    let refusal = sums.refusal.clone().unwrap();
+    assert!(refusal.contains("a sum is wrong (found ") && refusal.contains(", expected 3)"), "{refusal}");
+    assert!(sums.to_string().starts_with("through host memory, which is slower, because "), "{sums}");
+    let alone = load("qwen3moe-q8_0", gpus(), Precision::Fast, Split::Experts);
+    assert_eq!(decode(&mut runner(&model), 4), decode(&mut runner(&alone), 4));
+}
+
 /// The order of ranks, as through the host, although a library has an order of its own.
 #[test]
 fn deterministic_sums_of_four_devices_are_in_the_order_of_ranks() {

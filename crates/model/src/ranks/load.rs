@@ -20,7 +20,7 @@ impl ExpertLoad {
     /// Refuses the load of another model.
     pub(crate) fn check(&self, spec: &ModelSpec) -> Result<()> {
         let refuse = |reason: String| {
-            let reason = format!("load of experts: {reason}; count this model with `gristmill experts --json`");
+            let reason = format!("load of experts: {reason}; count the experts of this model");
             Err(Error::Split { reason })
         };
         for (layer, router) in spec.routers().iter().enumerate().filter(|(_, router)| router.experts > 0) {
