@@ -9,7 +9,7 @@ use gristmill_conformance::golden;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_convert::{ConvertOptions, open_folder, open_tower, write_tower};
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::model::{Batch, Encoder, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_engine::model::{Batch, Encoder, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner, Split};
 use gristmill_engine::serde_json;
 use gristmill_engine::vision::{Detail, ImageSpan, Limits as ImageLimits, Patches, Picture, Piece, Prepared, Size};
 use gristmill_engine::{Engine, Pictures, Piece as Generated, Request, SamplingOptions};
@@ -81,8 +81,12 @@ impl Golden {
     }
 
     fn model(&self, backend: Backend, precision: Precision) -> Arc<Model> {
-        let options = LoadOptions { precision, ..LoadOptions::default() };
-        let model = Model::with_backend(self.text.clone(), Arc::new(backend), options).unwrap();
+        self.split_model(vec![Arc::new(backend)], precision, None)
+    }
+
+    fn split_model(&self, backends: Vec<Arc<Backend>>, precision: Precision, split: Option<Split>) -> Arc<Model> {
+        let options = LoadOptions { precision, split, ..LoadOptions::default() };
+        let model = Model::with_backends(self.text.clone(), backends, options).unwrap();
         Arc::new(model.with_tower(self.tower.clone()).unwrap())
     }
 
@@ -143,14 +147,18 @@ fn expected(prompts: &[Prompt]) -> Vec<f32> {
 }
 
 fn check(golden: &Golden, backend: Backend, precision: Precision) {
+    check_model(golden, golden.model(backend, precision), precision);
+}
+
+fn check_model(golden: &Golden, model: Arc<Model>, precision: Precision) {
     let (name, tolerance) = (
-        backend.name(),
+        model.device_name(),
         match precision {
             Precision::Exact => EXACT_TOLERANCE,
             Precision::Fast => golden.tolerance,
         },
     );
-    let mut runner = golden.runner(backend, precision);
+    let mut runner = runner(model);
     let error = nmse(&together(&mut runner, &golden.prompts), &expected(&golden.prompts));
     println!("{:14} {error:.1e} of {tolerance:.0e}  ({name}, {precision:?})", golden.name);
     assert!(error <= tolerance, "{} on {name}: an error of {error:e}", golden.name);
@@ -174,6 +182,30 @@ fn logits_are_those_of_transformers() {
             for precision in [Precision::Exact, Precision::Fast] {
                 check(&golden, Cpu::backend(level, 2).unwrap(), precision);
             }
+        }
+    }
+}
+
+/// Rank 0 has the tower, and the others get the rows of pictures and their places. The first model has several positions for a token, and
+/// rows that later layers add.
+#[test]
+fn ranks_read_pictures_too() {
+    const SPLITS: [(usize, Split); 3] = [(2, Split::Experts), (3, Split::Tensor), (2, Split::Layers)];
+    for (number, golden) in goldens().into_iter().enumerate() {
+        let has_all = golden.name == "qwen3-vl-f32";
+        for &(ranks, split) in
+            SPLITS.iter().skip(if has_all { 0 } else { number % 3 }).take(if has_all { 3 } else { 1 })
+        {
+            let cpus = || (0..ranks).map(|_| Arc::new(Cpu::backend(Level::best(), 1).unwrap())).collect::<Vec<_>>();
+            let options = LoadOptions { split: Some(split), ..LoadOptions::default() };
+            match Model::with_backends(golden.text.clone(), cpus(), options) {
+                Err(Error::Split { reason }) if split == Split::Layers => println!("{}: {reason}", golden.name),
+                _ => check_model(&golden, golden.split_model(cpus(), Precision::Fast, Some(split)), Precision::Fast),
+            }
+        }
+        if has_all {
+            let gpus = (0..2).map(|_| Arc::new(Simulator::cuda(1, Mode::Fast).unwrap())).collect();
+            check_model(&golden, golden.split_model(gpus, Precision::Fast, Some(Split::Tensor)), Precision::Fast);
         }
     }
 }

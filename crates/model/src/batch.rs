@@ -59,7 +59,7 @@ pub struct Batch {
     pub(crate) tokens: Vec<u32>,
     /// See [`Batch::push_sampled`]: the place of each such token, and the row that it was sampled from.
     pub(crate) sampled: Vec<(usize, usize)>,
-    /// See [`Batch::push_with_images`]. Not sent to other processes: a model that is split over devices has no tower.
+    /// See [`Batch::push_with_images`]. Not sent to other ranks, which get the rows of the pictures.
     #[serde(skip)]
     pub(crate) images: Vec<BatchImage>,
     #[serde(skip)]

@@ -193,9 +193,7 @@ impl ModelInfo {
     }
 
     fn check_split(&self, part: &RankPart) -> Result<()> {
-        let refuse = |what: &str| Err(Error::Split { reason: format!("{what}; name one device") });
         match self {
-            Self { tower: Some(_), .. } => refuse("a vision tower is not supported on several devices"),
             Self { spec, .. } if !spec.heads.is_empty() && part.is_in_a_row() => {
                 let reason =
                     "prediction heads cannot draft from layers in a row; choose another split, or leave the heads out";

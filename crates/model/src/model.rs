@@ -50,6 +50,8 @@ pub struct Model {
     pub(crate) attention_precision: Precision,
     pub(crate) weights: Weights,
     tower: Option<Arc<Tower>>,
+    /// Whether rank 0 has a tower, of which this rank gets the rows.
+    has_pictures_of_rank_0: bool,
     /// The parts of the other ranks, if the model is split over devices; this one is rank 0.
     pub(crate) other_ranks: Vec<Arc<Model>>,
     split: Split,
@@ -241,6 +243,7 @@ impl Model {
             attention_precision,
             weights,
             tower: None,
+            has_pictures_of_rank_0: false,
             other_ranks: Vec::new(),
             split: part.split,
             sums: Sums::on_host(None),
@@ -264,16 +267,19 @@ impl Model {
     /// # Errors
     /// The errors of [`Tower::load`].
     pub fn load_tower(&self, file: GgufFile) -> Result<Tower> {
-        if self.is_split() {
-            let reason = "a vision tower is not supported on several devices; name one device, or leave the tower out";
-            return Err(Error::Split { reason: reason.to_owned() });
-        }
         Tower::load(file, &self.spec, self.backend.clone(), self.precision)
     }
 
     /// The model with a tower that was loaded for it.
-    pub fn with_loaded_tower(self, tower: Tower) -> Self {
+    pub fn with_loaded_tower(mut self, tower: Tower) -> Self {
+        // Nothing else has the parts of a model that nobody shares yet.
+        self.other_ranks.iter_mut().filter_map(Arc::get_mut).for_each(|rank| rank.has_pictures_of_rank_0 = true);
         Self { tower: Some(Arc::new(tower)), ..self }
+    }
+
+    /// Whether batches can have pictures.
+    pub(crate) fn reads_images(&self) -> bool {
+        self.tower.is_some() || self.has_pictures_of_rank_0
     }
 
     /// The tower, if there is one: the model reads images.

@@ -5,6 +5,7 @@ mod graphs;
 mod hidden;
 mod logits;
 mod pass;
+mod pictures;
 mod positions;
 mod replay;
 mod routing;
@@ -14,9 +15,10 @@ mod tests;
 use std::sync::Arc;
 
 pub use draft::DraftOrder;
-pub(crate) use draft::{DraftCall, MOST_DRAFTS};
+pub(crate) use draft::MOST_DRAFTS;
 pub use graphs::GraphUsage;
 pub use logits::{Logits, SampledTokens};
+pub(crate) use positions::Grid;
 pub use routing::RoutingTrace;
 
 use gristmill_collective::{Collective, threads};
@@ -213,7 +215,7 @@ impl Runner {
         })?;
         let encoder = model.tower().cloned().map(|tower| Encoder::of_context(tower, plan.context, &limits.images));
         let mut scratch = scratch;
-        if encoder.is_some() {
+        if model.reads_images() {
             let _exclusive = backend.exclusive();
             if spec.has_whole_images() {
                 let last = backend.alloc::<u32>(tokens, "the ends of images")?;

@@ -39,6 +39,9 @@ impl Program {
     fn link_layers(&mut self, part: &RankPart) {
         let RankPart { rank, ranks, .. } = *part;
         let (x, layers) = (self.residual, part.layers(self.layers.len().saturating_sub(1)));
+        // Rows of pictures are added after layers too, by the rank that has the layer.
+        let others = self.layers.iter_mut().skip(1).enumerate().filter(|(layer, _)| !layers.contains(layer));
+        others.for_each(|(_, part)| part.nodes.clear());
         // The embedding precedes the layers.
         if let Some(last) = self.layers.get_mut(layers.end) {
             last.nodes.push(Node::Send { to: (rank + 1) % ranks, x });

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Pictures;
 use crate::batch::Batch;
 use crate::program::forced::ForcedExperts;
-use crate::runner::DraftCall;
 use crate::state::SequenceId;
 
 /// A call that changes the state of a runner, or in which ranks exchange sums.
@@ -21,9 +21,18 @@ pub(crate) enum Call {
     Truncate { sequence: SequenceId, len: usize },
     PlanCheckpoint { sequence: SequenceId, len: usize },
     CountExperts { is_on: bool },
-    Forward { batch: Batch, experts: Option<Vec<ForcedExperts>>, lengths: Vec<usize> },
+    Forward { batch: Batch, pictures: Pictures, experts: Option<Vec<ForcedExperts>>, lengths: Vec<usize> },
     Draft { orders: Vec<DraftCall> },
     FindNotFinite { token: Option<u32> },
+}
+
+/// An order with the token that follows the sequence's, as all ranks get it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct DraftCall {
+    pub(crate) sequence: SequenceId,
+    /// `None` if the text has no such token.
+    pub(crate) token: Option<u32>,
+    pub(crate) count: usize,
 }
 
 /// A call, and what became of the one before it.

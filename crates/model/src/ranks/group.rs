@@ -24,7 +24,7 @@ pub(crate) enum Message {
     Quit,
 }
 
-/// The limits of a runner, without images, which no split model has.
+/// The limits of a runner, without those of images, which only rank 0 encodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Start {
     context: Option<usize>,

@@ -19,23 +19,26 @@
 
 mod call;
 mod choose;
+mod deadline;
 mod group;
 mod load;
 mod part;
+mod pictures;
 mod spec;
 pub(crate) mod sums;
 mod team;
 mod watch;
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, DraftCall};
 pub use choose::{SplitChoice, SplitEstimate};
 pub(crate) use choose::{agree, choose};
+pub use deadline::DEADLINE;
 pub(crate) use group::{Message, RankGroup};
 pub use load::ExpertLoad;
 pub(crate) use part::RankPart;
 pub use part::Split;
+pub(crate) use pictures::{PictureValues, Pictures};
 pub(crate) use spec::{check_layers, own_spec};
 pub use sums::Sums;
-pub use team::DEADLINE;
 pub(crate) use team::{Team, follow};
 pub(crate) use watch::Watch;

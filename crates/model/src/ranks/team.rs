@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use gristmill_collective::{Collective, Error as Lost};
 
@@ -11,10 +10,6 @@ use super::call::{Call, Order};
 use super::group::{Message, RankGroup};
 use crate::error::{Error, Result};
 use crate::runner::Runner;
-
-/// How long a rank waits for another in a sum. A step of the largest batch on a slow CPU takes some seconds; the first one of a GPU
-/// also compiles its kernels.
-pub const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The other ranks of rank 0's runner.
 #[derive(Debug)]
@@ -147,14 +142,11 @@ fn repeat(call: Call, runner: &mut Runner) -> Result<()> {
             runner.count_experts(is_on);
             Ok(())
         }
-        Call::Forward { batch, experts, lengths } => {
+        Call::Forward { batch, pictures, experts, lengths } => {
             if runner.lengths(&batch).ok() != Some(lengths) {
                 return Err(Error::RankState);
             }
-            match experts {
-                None => runner.forward(&batch).map(drop),
-                Some(experts) => runner.forward_forced(&batch, &experts).map(drop),
-            }
+            runner.forward_of_rank(&batch, &pictures, experts.as_deref())
         }
         Call::Draft { orders } => runner.draft_once(&orders).map(drop),
         Call::FindNotFinite { token } => {

@@ -27,13 +27,12 @@ use std::collections::HashSet;
 
 use gristmill_kernels::ops::{Argmax, CopyRows};
 use gristmill_kernels::tensor::Buffer;
-use serde::{Deserialize, Serialize};
 
 use super::{PassKind, Runner, StepShape};
 use crate::error::Result;
 use crate::model::Model;
 use crate::program::run::{PassOutputs, predict};
-use crate::ranks::Call;
+use crate::ranks::{Call, DraftCall};
 use crate::state::SequenceId;
 
 /// The most tokens that are drafted for a sequence at once.
@@ -66,15 +65,6 @@ impl Drafts {
         let alloc = |tokens| model.backend.alloc::<u32>(tokens, "draft tokens");
         Ok(Self { step: alloc(rows)?, all: alloc(rows.saturating_mul(MOST_DRAFTS))? })
     }
-}
-
-/// An order with the token that follows the sequence's, as all ranks get it.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct DraftCall {
-    sequence: SequenceId,
-    /// `None` if the text has no such token.
-    token: Option<u32>,
-    count: usize,
 }
 
 /// An order that can be carried out.

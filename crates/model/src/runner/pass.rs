@@ -15,8 +15,8 @@ use crate::error::{Error, Result};
 use crate::inspect::{Inspect, first_not_finite};
 use crate::program::forced::ForcedExperts;
 use crate::program::run::{PassOutputs, forward};
-use crate::program::scratch::PictureRows;
-use crate::ranks::Call;
+use crate::program::scratch::{PictureRows, Scratch};
+use crate::ranks::{Call, Pictures};
 use crate::stage::Stage;
 use crate::state::SequenceId;
 use crate::tower::WantedTile;
@@ -73,8 +73,19 @@ impl Runner {
             return Ok(Logits { runner: self });
         }
         let model = self.model.clone();
-        model.freeing_slots(|| self.attempt(batch, experts))?;
+        model.freeing_slots(|| self.attempt(batch, experts, |own| own.encode(batch)))?;
         Ok(Logits { runner: self })
+    }
+
+    /// The pass of another rank.
+    pub(crate) fn forward_of_rank(
+        &mut self,
+        batch: &Batch,
+        pictures: &Pictures,
+        experts: Option<&[ForcedExperts]>,
+    ) -> Result<()> {
+        self.check(batch)?;
+        self.attempt(batch, experts, |own| own.take_pictures(pictures))
     }
 
     /// The pass of rank 0. The other ranks get the sampled tokens, and compute no outputs.
@@ -83,12 +94,23 @@ impl Runner {
         let lengths = self.lengths(&batch)?;
         let model = self.model.clone();
         let _step = model.step_on_ranks();
+        // A picture that cannot be read is an error before other ranks know of it.
+        let pictures = self.encoded(&batch)?;
         let call = || {
             let (output_rows, hidden_rows, argmax) = (Vec::new(), Vec::new(), false);
-            let batch = Batch { output_rows, hidden_rows, argmax, ..batch.clone() };
-            Call::Forward { batch, experts: experts.map(<[_]>::to_vec), lengths }
+            let (images, sequence_images) = (Vec::new(), Vec::new());
+            let batch = Batch { output_rows, hidden_rows, argmax, images, sequence_images, ..batch.clone() };
+            Call::Forward { batch, pictures, experts: experts.map(<[_]>::to_vec), lengths }
         };
-        self.on_ranks(call, |own| own.attempt(&batch, experts))
+        self.on_ranks(call, |own| own.attempt(&batch, experts, |_| Ok(())))
+    }
+
+    /// Encodes the pictures of a batch, for all ranks.
+    fn encoded(&mut self, batch: &Batch) -> Result<Pictures> {
+        let model = self.model.clone();
+        let _exclusive = model.backend.exclusive();
+        self.encode(batch)?;
+        self.pictures(batch)
     }
 
     /// A batch with the tokens that were sampled on the device.
@@ -108,13 +130,18 @@ impl Runner {
         Ok(batch)
     }
 
-    /// Runs a batch. After an error, all sequences are as before.
-    fn attempt(&mut self, batch: &Batch, experts: Option<&[ForcedExperts]>) -> Result<()> {
+    /// Runs a batch, whose pictures `encode` puts into the scratch. After an error, all sequences are as before.
+    fn attempt(
+        &mut self,
+        batch: &Batch,
+        experts: Option<&[ForcedExperts]>,
+        encode: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
         self.replay_if(self.state.needs_replay())?;
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
-        let outcome = self.encode(batch).and_then(|()| self.run(batch, experts));
+        let outcome = encode(self).and_then(|()| self.run(batch, experts));
         if outcome.is_err() {
             for (id, len) in before {
                 self.state.truncate(id, len)?;
@@ -212,14 +239,14 @@ impl Runner {
     }
 
     /// Uploads the last position that each token sees, if the batch has images whose tokens see each other.
-    fn place_ends(&mut self, batch: &Batch, padded: usize) -> Result<()> {
-        let Some(ends) = &mut self.scratch.ends else { return Ok(()) };
-        ends.is_on = !batch.images.is_empty();
+    fn place_ends(&mut self, padded: usize) -> Result<()> {
+        let Scratch { ends: Some(ends), pictures, .. } = &mut self.scratch else { return Ok(()) };
+        ends.is_on = !pictures.is_empty();
         if !ends.is_on {
             return Ok(());
         }
         let mut last: Vec<u32> = self.places.iter().map(|(_, position)| *position).collect();
-        for &BatchImage { at, tokens, .. } in &batch.images {
+        for &PictureRows { at, tokens, .. } in &*pictures {
             if let Some([of_image @ .., end]) = last.get_mut(at..at + tokens) {
                 of_image.fill(*end);
             }
@@ -262,7 +289,8 @@ impl Runner {
         let mut ids = padded(&batch.tokens, tokens);
         if self.model.spec.layer_inputs.is_some() {
             // Inputs of layers are those of the padding token, whose embedding the image's row replaces.
-            batch.images.iter().for_each(|image| ids[image.at..image.at + image.tokens].fill(IMAGE_INPUTS));
+            let pictures = &self.scratch.pictures;
+            pictures.iter().for_each(|picture| ids[picture.at..picture.at + picture.tokens].fill(IMAGE_INPUTS));
         }
         backend.upload(&ids, &mut self.scratch.tokens)?;
         // Neighbouring rows at once.
@@ -281,7 +309,7 @@ impl Runner {
         let has_axes = self.place_axes(&places, tokens);
         self.places = places;
         let has_axes = has_axes?;
-        self.place_ends(batch, tokens)?;
+        self.place_ends(tokens)?;
         let shape = StepShape { tokens, outputs, argmax, kind, step, has_pictures, has_axes };
         self.last = Some(shape);
         if self.expert_counts.is_none() {

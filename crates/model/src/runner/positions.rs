@@ -8,14 +8,16 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::batch::{Batch, SequenceImages};
 use crate::error::{Error, Result};
 use crate::state::SequenceId;
 use crate::tower::Tower;
 
 /// A picture in a sequence: its first token, and rows and columns of tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Grid {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Grid {
     start: usize,
     rows: usize,
     columns: usize,
@@ -42,6 +44,16 @@ impl Grids {
             self.0.insert(*sequence, spans.iter().map(grid).collect::<Result<_>>()?);
         }
         Ok(())
+    }
+
+    /// The pictures of these sequences, as [`Self::note`] has noted them.
+    pub(super) fn of(&self, sequences: impl Iterator<Item = SequenceId>) -> Vec<(SequenceId, Vec<Grid>)> {
+        sequences.filter_map(|sequence| Some((sequence, self.0.get(&sequence)?.clone()))).collect()
+    }
+
+    /// Notes pictures of another rank's sequences.
+    pub(super) fn take(&mut self, grids: &[(SequenceId, Vec<Grid>)]) {
+        self.0.extend(grids.iter().cloned());
     }
 
     pub(super) fn forget(&mut self, sequence: SequenceId) {
