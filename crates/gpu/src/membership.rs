@@ -110,3 +110,56 @@ impl Membership {
         member.group.abort(reason);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group that works until it is aborted.
+    #[derive(Debug, Default)]
+    struct Group(Mutex<Vec<String>>);
+
+    impl GroupMember for Group {
+        fn library(&self) -> String {
+            "a test".to_owned()
+        }
+        fn all_reduce(&self, _address: u64, _values: usize) -> Result<()> {
+            Ok(())
+        }
+        fn all_gather(&self, _from: u64, _to: u64, _values: usize) -> Result<()> {
+            Ok(())
+        }
+        fn check(&self) -> Result<()> {
+            Ok(())
+        }
+        fn abort(&self, reason: &str) {
+            lock(&self.0).push(reason.to_owned());
+        }
+    }
+
+    const DEVICE: DeviceId = DeviceId::Cuda(7);
+
+    #[test]
+    fn a_wait_that_lasts_longer_than_the_deadline_is_a_failure_and_an_abort_ends_it() {
+        let (membership, group) = (Membership::default(), Arc::new(Group::default()));
+        let (rank, size, deadline) = (0, 2, Duration::from_millis(20));
+        membership.enter(Member { rank, size, deadline, group: group.clone() });
+        let short = membership.wait();
+        assert!(membership.check(DEVICE).is_ok());
+        drop(short);
+        let long = membership.wait();
+        std::thread::sleep(2 * deadline);
+        let error = membership.check(DEVICE).unwrap_err().to_string();
+        assert!(error.contains("the device has not ended its work after 0.02 s"), "{error}");
+        assert_eq!(membership.outcome(DEVICE, Ok(1)).unwrap(), 1);
+        membership.abort("rank 1 is lost");
+        membership.abort("another reason");
+        drop(long);
+        let error = membership.outcome(DEVICE, Ok(1)).unwrap_err().to_string();
+        assert!(error.contains("rank 1 is lost"), "{error}");
+        assert_eq!(*lock(&group.0), ["rank 1 is lost", "another reason"]);
+        assert!(membership.check(DEVICE).is_ok());
+        membership.leave();
+        assert_eq!(membership.outcome(DEVICE, Ok(1)).unwrap(), 1);
+    }
+}

@@ -444,7 +444,9 @@ impl Model {
     pub fn notices(&self) -> Vec<Notice> {
         let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
         let (_, sampling) = sampling::recommended(self.file.metadata());
-        let sums = self.sums.refusal.as_ref().map(|_| Notice::Device(format!("the devices sum {}", self.sums)));
+        let sums = self.sums.refusal.as_ref().map(|reason| {
+            Notice::Device(format!("the devices sum through host memory, which is slower, because {reason}"))
+        });
         tokenizer.into_iter().chain(sampling).chain(self.backend.notice().map(Notice::Device)).chain(sums).collect()
     }
 

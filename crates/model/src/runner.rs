@@ -291,6 +291,21 @@ impl Runner {
         outcome
     }
 
+    /// Makes a call with sums on all ranks. Sums of devices are matched by their order, and a device returns before it has run them. So the
+    /// next step, which can be another runner's, waits until each rank has submitted this one.
+    fn step_on_ranks<T>(&mut self, call: impl FnOnce() -> Call, own: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outcome = self.on_ranks(call, own);
+        let submitted = if self.team.is_some() { self.await_submission() } else { Ok(()) };
+        outcome.and_then(|outcome| submitted.map(|()| outcome))
+    }
+
+    /// Waits until all ranks have submitted a step, if ranks are threads; another process has one runner.
+    pub(crate) fn await_submission(&self) -> Result<()> {
+        let ranks = self.scratch.ranks.as_ref();
+        let ranks = ranks.filter(|_| self.scratch.sums_on_device && self.model.group.is_none());
+        Ok(ranks.map_or(Ok(()), |ranks| ranks.all_reduce(&mut []))?)
+    }
+
     /// The lengths of the sequences of a batch.
     pub(crate) fn lengths(&self, batch: &Batch) -> Result<Vec<usize>> {
         batch.parts.iter().map(|&(id, _)| self.state.len(id)).collect()

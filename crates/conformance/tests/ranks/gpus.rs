@@ -80,6 +80,19 @@ fn sums_stay_on_the_devices_and_are_captured() {
     }
 }
 
+/// Each rank's sums are matched by their order, which must be that of rank 0, whichever runner they are of.
+#[test]
+fn runners_of_one_model_take_turns() {
+    let model = load("qwen3moe-q8_0", gpus(), Precision::Fast, Split::Experts);
+    let alone = decode(&mut runner(&model), 12);
+    let mut runners = [runner(&model), runner(&model)];
+    let found = std::thread::scope(|scope| {
+        let threads = runners.each_mut().map(|runner| scope.spawn(|| decode(runner, 12)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(found, [alone.clone(), alone]);
+}
+
 #[test]
 fn devices_without_a_library_sum_through_the_host() {
     let simulators = simulators(2);

@@ -114,10 +114,15 @@ pub(crate) fn follow(orders: impl IntoIterator<Item = Order>, mut runner: Runner
             let (own, first) = (of_rank(!has_succeeded), of_rank(has_succeeded));
             return collective.abort(&format!("a call {own} here and {first} on rank 0{reason}"));
         }
+        let is_step = matches!(call, Call::Forward { .. } | Call::Draft { .. });
         last = repeat(call, &mut runner);
         // Errors of the device are of one rank.
         if let Err(error @ (Error::Kernel(_) | Error::Memory { .. } | Error::RankState)) = &last {
             return collective.abort(&error.to_string());
+        }
+        // The group has the error.
+        if is_step && runner.await_submission().is_err() {
+            return;
         }
     }
 }

@@ -103,7 +103,7 @@ impl Runner {
     fn drafted<T>(&mut self, orders: &[DraftCall], own: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let ranks = self.team.is_some().then(|| self.model.clone());
         let _step = ranks.as_ref().map(|model| model.step_on_ranks());
-        self.on_ranks(|| Call::Draft { orders: orders.to_vec() }, own)
+        self.step_on_ranks(|| Call::Draft { orders: orders.to_vec() }, own)
     }
 
     fn draft_calls(&self, orders: &[DraftOrder<'_>]) -> Result<Vec<DraftCall>> {

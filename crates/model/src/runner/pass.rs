@@ -102,7 +102,7 @@ impl Runner {
             let batch = Batch { output_rows, hidden_rows, argmax, images, sequence_images, ..batch.clone() };
             Call::Forward { batch, pictures, experts: experts.map(<[_]>::to_vec), lengths }
         };
-        self.on_ranks(call, |own| own.attempt(&batch, experts, |_| Ok(())))
+        self.step_on_ranks(call, |own| own.attempt(&batch, experts, |_| Ok(())))
     }
 
     /// Encodes the pictures of a batch, for all ranks.
