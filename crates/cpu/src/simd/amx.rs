@@ -16,12 +16,12 @@
 
 #![allow(unsafe_code)]
 
+mod activations;
 mod product;
-mod rows;
 mod weights;
 
+pub(crate) use activations::TileRows;
 pub(crate) use product::TileProduct;
-pub(crate) use rows::TileRows;
 
 use super::Avx512;
 use std::arch::asm;

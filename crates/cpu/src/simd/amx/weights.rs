@@ -21,7 +21,7 @@ const LARGEST: f32 = 6.0;
 const MINIMA: f32 = 1.0 / 64.0;
 
 /// The exponent of results, apart from those of the activation row and of the weight row.
-pub(super) const DOWN: f32 = 112.0 - LARGEST - super::rows::LARGEST as f32;
+pub(super) const DOWN: f32 = 112.0 - LARGEST - super::activations::LARGEST as f32;
 
 /// Of each of 16 weight rows, the exponent of its largest scale; not finite if a scale is not.
 #[target_feature(enable = "avx512f")]
