@@ -10,7 +10,7 @@
 //! f32 (`Precision::Exact`), or bfloat16 if the CPU multiplies pairs of bfloat16. Columns are unpacked once into the L1
 //! cache for all rows of a chunk: up to 256 columns with int8 (`dot/int8.rs`), 64 with floats (`dot/float.rs`). A
 //! single int8 row keeps its unpacked columns in registers. *The order of a sum does not depend on the number of rows*, except
-//! at level `amx`, whose tiles multiply eight or more rows (`simd/amx.rs`).
+//! at level `amx`, whose tiles multiply eight or more rows (`simd/amx`).
 
 mod float;
 mod int8;

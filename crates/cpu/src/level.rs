@@ -8,7 +8,7 @@
 //! sums of pairs by the integer scale instead of by ones (`dot/int8/scaled.rs`). Two loops are assembly. In
 //! `simd/avx2/int8.rs` (unsigned codes), the compiler's order needs more registers than there are. In
 //! `simd/avx512/int8.rs` (eight rows), the compiler's order needs more instructions. *Sums of integers are exact at
-//! every level.* Level `amx` multiplies eight or more rows by tiles of bfloat16 (`simd/amx.rs`).
+//! every level.* Level `amx` multiplies eight or more rows by tiles of bfloat16 (`simd/amx`).
 
 use crate::simd::*;
 use gristmill_kernels::error::{Error, Result};

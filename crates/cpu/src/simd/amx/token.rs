@@ -1,27 +1,11 @@
-//! AMX: tiles of bfloat16, beside the vectors of [`Avx512`].
+//! The token of level `amx`, and the tiles in memory.
 //!
-//! Products with few activation rows, and all other operations, are those of level `avx512`, so this level adds one loop
-//! (`amx/product.rs`) and compiles no kernel a second time. A row has other bits among eight or more rows than alone:
-//! int8 activations become bfloat16, whose error is about thirteen times smaller (docs/determinism.md).
-//!
-//! The intrinsics are unstable (Rust issue 126622), so `asm!` has the instructions. The compiler never uses tile
-//! registers, so none is a clobber.
-//!
-//! # Permission
+//! # Tiles need a permission
 //!
 //! Linux saves tiles only for processes that ask; a tile instruction in others is an illegal instruction. *No tile
 //! instruction runs without the permission: [`Amx::detect`] asks, and is the only source of the token.* The system refuses
 //! if a thread has a signal stack that is too small for tiles. The permission is of the process, so threads that started
 //! before have it too. A process that does not name the level does not ask: its signal stacks may stay small.
-
-#![allow(unsafe_code)]
-
-mod activations;
-mod product;
-mod weights;
-
-pub(crate) use activations::TileRows;
-pub(crate) use product::TileProduct;
 
 use super::Avx512;
 use std::arch::asm;
@@ -94,10 +78,10 @@ fn permitted() -> bool {
 /// One row of a tile.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(super) struct Line(pub(super) [u8; 64]);
 
 /// Sixteen rows.
-type Tile = [Line; 16];
+pub(super) type Tile = [Line; 16];
 
 /// Zeros.
-const ZERO: Tile = [Line([0; 64]); 16];
+pub(super) const ZERO: Tile = [Line([0; 64]); 16];
