@@ -21,7 +21,7 @@ pub(crate) enum Call {
     Truncate { sequence: SequenceId, len: usize },
     PlanCheckpoint { sequence: SequenceId, len: usize },
     CountExperts { is_on: bool },
-    Forward { batch: Batch, pictures: Pictures, experts: Option<Vec<ForcedExperts>>, lengths: Vec<usize> },
+    Forward { batch: Box<Batch>, pictures: Pictures, experts: Option<Vec<ForcedExperts>>, lengths: Vec<usize> },
     Draft { orders: Vec<DraftCall> },
     FindNotFinite { token: Option<u32> },
 }

@@ -99,7 +99,7 @@ impl Runner {
         let call = || {
             let (output_rows, hidden_rows, argmax) = (Vec::new(), Vec::new(), false);
             let (images, sequence_images) = (Vec::new(), Vec::new());
-            let batch = Batch { output_rows, hidden_rows, argmax, images, sequence_images, ..batch.clone() };
+            let batch = Box::new(Batch { output_rows, hidden_rows, argmax, images, sequence_images, ..batch.clone() });
             Call::Forward { batch, pictures, experts: experts.map(<[_]>::to_vec), lengths }
         };
         self.step_on_ranks(call, |own| own.attempt(&batch, experts, |_| Ok(())))
