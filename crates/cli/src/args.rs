@@ -262,9 +262,7 @@ fn cpu_level(name: &str) -> Result<Level, String> {
     let supported = || Level::NAMES.iter().filter_map(|name| Level::named(name).ok());
     let names = || supported().map(Level::name).collect::<Vec<_>>().join(", ");
     let known = Level::NAMES.iter().find(|known| **known == name);
-    known
-        .and_then(|name| Level::named(name).ok())
-        .ok_or_else(|| format!("the levels of this CPU are {}", names()))
+    known.and_then(|name| Level::named(name).ok()).ok_or_else(|| format!("the levels of this CPU are {}", names()))
 }
 
 /// The number of threads: `requested`, or one for each core.
