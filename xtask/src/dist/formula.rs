@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::archive::file_stem;
 use super::artifacts::Inputs;
-use super::product::{DESCRIPTION, NAME, REPOSITORY, SUMMARY};
+use super::product::{DESCRIPTION, NAME, REPOSITORY, Release, SUMMARY};
 use super::sums::{sum, write};
 use super::{sh_in, source};
 use crate::root;
@@ -18,6 +18,14 @@ const WINDOWS: [(&str, &str); 4] = [
     ("winget.locale.en-US.yaml", "winget/gristmill.locale.en-US.yaml"),
 ];
 
+/// The file of the formula.
+pub(super) const FORMULA: &str = "gristmill.rb";
+
+/// The file of the manifests.
+pub(super) fn manifests(release: &Release) -> String {
+    format!("{NAME}-{}-windows-manifests.tar.gz", release.version)
+}
+
 /// `gristmill.rb`: the programs on Linux; on macOS it compiles the sources.
 pub(super) fn homebrew(inputs: &Inputs) -> Result<(), String> {
     let mut text = filled(inputs, &root().join("deploy/release/gristmill.rb"))?;
@@ -25,7 +33,7 @@ pub(super) fn homebrew(inputs: &Inputs) -> Result<(), String> {
     for (key, triple) in [("X86_64", "x86_64-unknown-linux-gnu"), ("AARCH64", "aarch64-unknown-linux-gnu")] {
         text = with_sum(inputs, text, key, &format!("{}.tar.gz", file_stem(NAME, inputs.release, triple)))?;
     }
-    write(&inputs.out.join("gristmill.rb"), &text)
+    write(&inputs.out.join(FORMULA), &text)
 }
 
 /// The manifests of winget and Scoop, in an archive.
@@ -39,7 +47,7 @@ pub(super) fn windows(inputs: &Inputs) -> Result<(), String> {
         fs::create_dir_all(to.parent().unwrap_or(&stage)).map_err(|error| format!("{}: {error}", to.display()))?;
         write(&to, &with_sum(inputs, text, "WINDOWS", &archive)?)?;
     }
-    let to = inputs.out.join(format!("{NAME}-{}-windows-manifests.tar.gz", inputs.release.version));
+    let to = inputs.out.join(manifests(inputs.release));
     sh_in(&stage, &format!("find . -exec touch --date=@{} {{}} +", inputs.release.time))?;
     super::archive::tar_gz(&stage, &to, inputs.release)
 }

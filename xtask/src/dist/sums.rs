@@ -5,12 +5,17 @@ use std::path::Path;
 use std::process::Command;
 
 use super::artifacts::Inputs;
+use super::formula::{FORMULA, manifests};
+use super::install::SCRIPT;
 
 pub(super) const SUMS: &str = "SHA256SUMS";
 
 /// `SHA256SUMS`: a line for each file, by name.
 pub(super) fn make(inputs: &Inputs) -> Result<(), String> {
-    let text: String = all(inputs.out)?.into_iter().map(|(name, sum)| format!("{sum}  {name}\n")).collect();
+    // What has sums in it is written after them, and is there from an earlier run.
+    let later = [SCRIPT.to_owned(), FORMULA.to_owned(), manifests(inputs.release)];
+    let files = all(inputs.out)?.into_iter().filter(|(name, _)| !later.contains(name));
+    let text: String = files.map(|(name, sum)| format!("{sum}  {name}\n")).collect();
     write(&inputs.out.join(SUMS), &text)
 }
 
