@@ -18,8 +18,14 @@ pub(super) const OF_NVRTC: &str = "-nvrtc12.9";
 const RUST: [(&str, &str, &str); 2] =
     [("cargo-auditable", "cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "cargo-cyclonedx", "0.5.9")];
 /// Commands, and the packages of Debian.
-const SYSTEM: [(&str, &str); 5] =
-    [("rpmbuild", "rpm"), ("dpkg-deb", "dpkg"), ("zip", "zip"), ("xz", "xz-utils"), ("mmdebstrap", "mmdebstrap")];
+const SYSTEM: [(&str, &str); 6] = [
+    ("rpmbuild", "rpm"),
+    ("cpio", "cpio"),
+    ("dpkg-deb", "dpkg"),
+    ("zip", "zip"),
+    ("xz", "xz-utils"),
+    ("mmdebstrap", "mmdebstrap"),
+];
 
 pub(super) fn folder() -> PathBuf {
     root().join("target/tools")
