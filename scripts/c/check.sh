@@ -47,8 +47,8 @@ story=$($out/chat "$model" "Once upon a time" 12)
 [ ${#story} -gt 20 ] || { echo "chat.c printed: $story" >&2; exit 1; }
 echo "chat.c: $story"
 ASAN_OPTIONS=detect_leaks=1 $out/api-asan "$model"
-# The CPU that valgrind emulates has AVX2.
-valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite $out/api "$model"
+# The CPU that valgrind emulates has AVX2. It runs one thread at a time: in turns, or a request ends before another thread cancels it.
+valgrind --quiet --fair-sched=yes --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite $out/api "$model"
 story=$(cd crates/c/examples/go && CGO_CFLAGS="-I$PWD/../.." CGO_LDFLAGS="-L$library -lgristmill" GOFLAGS=-mod=mod GO111MODULE=off \
     go run main.go "$model" "Once upon a time")
 [ ${#story} -gt 40 ] || { echo "main.go printed: $story" >&2; exit 1; }
