@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::fit::{Fit, Size, most_multiples};
+use crate::fit::{Fit, Size, Small, most_multiples};
 use crate::grid::Tiling;
 use crate::layout::{Layout, Marks};
 use crate::patches::{Patches, Prepared};
@@ -145,7 +145,17 @@ impl Processor {
         };
         let whole = match self.fit {
             // A side is rounded to the nearest multiple; of a picture that is enlarged, up to the next one.
-            Fit::Area { min, .. } => multiples(limits.pixels, 0.5).max(multiples(min as u64, 1.0)),
+            Fit::Area { min, small, .. } => {
+                let of_small = match small {
+                    // One side has one token, and the other as many as the ratio: at most the pixels, of a side of one.
+                    Small::Enlarged => {
+                        let tokens = u64::from(limits.ratio).min(limits.pixels);
+                        usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(self.merge * self.merge)
+                    }
+                    Small::Any | Small::Floor => 0,
+                };
+                multiples(limits.pixels, 0.5).max(multiples(min as u64, 1.0)).max(of_small)
+            }
             Fit::Within(_) => multiples(limits.pixels, 1.0),
             // Any picture is stretched.
             Fit::Budget { .. } | Fit::Fixed(_) => usize::MAX,

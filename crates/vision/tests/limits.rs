@@ -95,7 +95,16 @@ fn low_detail_has_fewer_tokens_in_every_family() {
 #[test]
 fn the_largest_tile_within_limits_is_counted() {
     let side = 1..=24_u64;
-    let kinds = [Kind::Lfm2Vl, Kind::Qwen, Kind::Gemma4, Kind::Gemma4Unified, Kind::Gemma3, Kind::Pixtral];
+    let kinds = [
+        Kind::Lfm2Vl,
+        Kind::Qwen,
+        Kind::Glm4v,
+        Kind::Gemma4,
+        Kind::Gemma4Unified,
+        Kind::Gemma3,
+        Kind::Pixtral,
+        Kind::Idefics3,
+    ];
     for (kind, pixels) in kinds.into_iter().flat_map(|kind| [1, 500, 40_000, 250_000, 1 << 30].map(|n| (kind, n))) {
         let (own, limits) = (kind.processor(), Limits { pixels, ..Limits::default() });
         let counted = own.most_patches_of(&limits);
