@@ -1,8 +1,9 @@
 //! Arguments that several subcommands share.
 
+use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{env, fs};
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
@@ -228,8 +229,8 @@ impl DeviceArgs {
                 "one device has all experts; name several with --device, or leave the option out".to_owned(),
             ));
         }
-        let text = fs::read_to_string(path).map_err(|error| failed(format!("cannot be read ({error})")))?;
-        Ok(Arc::new(read_load(&text).map_err(failed)?))
+        let file = File::open(path).map_err(|error| failed(format!("cannot be read ({error})")))?;
+        Ok(Arc::new(read_load(file).map_err(failed)?))
     }
 
     /// These arguments for a draft model, whose experts are on the device.

@@ -1,5 +1,7 @@
 //! The counts of `experts --json`, as the load by which devices share experts.
 
+use std::io::{BufReader, Read};
+
 use gristmill_engine::model::ExpertLoad;
 use serde::Deserialize;
 
@@ -18,13 +20,14 @@ struct CountedLayer {
     counts: Vec<u64>,
 }
 
-/// Reads the text of `experts --json`.
+/// Reads what `experts --json` has written.
 ///
 /// # Errors
 /// What is wrong with it, and what to do.
-pub fn read_load(text: &str) -> Result<ExpertLoad, String> {
+pub fn read_load(from: impl Read) -> Result<ExpertLoad, String> {
     let remedy = "write the file with gristmill experts --json";
-    let counted: Counted = serde_json::from_str(text).map_err(|error| format!("invalid JSON ({error}); {remedy}"))?;
+    let counted: Counted =
+        serde_json::from_reader(BufReader::new(from)).map_err(|error| format!("invalid JSON ({error}); {remedy}"))?;
     let mut layers = Vec::new();
     for CountedLayer { layer, counts } in counted.layers {
         if layer >= MOST_LAYERS {
@@ -48,7 +51,7 @@ mod tests {
         let layers = vec![LayerUsage::new(1, 2, vec![3, 0, 5]), LayerUsage::new(3, 2, vec![1, 1, 1])];
         let text = serde_json::to_string(&Report { model: "a model".to_owned(), tokens: 4, layers }).unwrap();
         let expected = ExpertLoad { layers: vec![vec![], vec![3, 0, 5], vec![], vec![1, 1, 1]] };
-        assert_eq!(read_load(&text), Ok(expected));
+        assert_eq!(read_load(text.as_bytes()), Ok(expected));
     }
 
     #[test]
@@ -59,7 +62,7 @@ mod tests {
             "{\"layers\": [{\"layer\": 0, \"counts\": [-1]}]}",
             "{\"layers\": [{\"layer\": 99999, \"counts\": []}]}",
         ] {
-            let error = read_load(text).unwrap_err();
+            let error = read_load(text.as_bytes()).unwrap_err();
             assert!(error.ends_with("write the file with gristmill experts --json"), "{error}");
         }
     }

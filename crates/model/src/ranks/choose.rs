@@ -44,7 +44,7 @@ pub struct SplitEstimate {
 
 impl SplitEstimate {
     fn step(&self) -> Duration {
-        self.device + self.sum_time
+        self.device.saturating_add(self.sum_time)
     }
 }
 
@@ -141,8 +141,10 @@ impl Site<'_> {
             fits &= Plan::new(&part, self.limits, self.options.precision, backend)?.check().is_ok();
             let work = part.program.work(self.file, &self.info.spec, self.limits.sequences);
             let read = work.bytes / self.rates.read_bytes_per_second;
-            let time = Duration::from_secs_f64(read.max(work.operations / self.rates.ops_per_second));
-            device = if split == Split::Layers { device + time } else { device.max(time) };
+            let seconds = read.max(work.operations / self.rates.ops_per_second);
+            // A rate can be measured as 0.
+            let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+            device = if split == Split::Layers { device.saturating_add(time) } else { device.max(time) };
             sums = part
                 .program
                 .parts()
@@ -150,7 +152,7 @@ impl Site<'_> {
                 .filter(|node| matches!(node, Node::AllReduce { .. }))
                 .count();
         }
-        let bytes = self.limits.sequences * self.info.spec.hidden * size_of::<f32>();
+        let bytes = self.limits.sequences.saturating_mul(self.info.spec.hidden * size_of::<f32>());
         let count = u32::try_from(sums).unwrap_or(u32::MAX);
         Ok(SplitEstimate { split, device, sums, sum_time: self.sums.time_of(bytes).saturating_mul(count), fits })
     }
