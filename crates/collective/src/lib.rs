@@ -1,6 +1,5 @@
 //! Ranks that run one forward pass together, and what they exchange. [`Collective`] is the interface; [`threads()`] are ranks of one
-//! process, [`Mpi`] is a rank that `mpirun` started; [`Nccl`] is
-//! a CUDA device, whose calls are work of its streams.
+//! process, [`Mpi`] is a rank that `mpirun` started; [`Nccl`] is a CUDA device, whose calls are work of its streams.
 //!
 //! # Sums have one order
 //!
@@ -19,10 +18,12 @@ mod collective;
 mod error;
 mod mpi;
 mod nccl;
+mod repeat;
 mod threads;
 
 pub use collective::Collective;
 pub use error::Error;
 pub use mpi::Mpi;
 pub use nccl::{Nccl, NcclGroup, NcclLibrary, disable_multicast};
+pub use repeat::Repeat;
 pub use threads::{Threads, threads};

@@ -21,7 +21,7 @@ pub use logits::{Logits, SampledTokens};
 pub(crate) use positions::Grid;
 pub use routing::RoutingTrace;
 
-use gristmill_collective::{Collective, threads};
+use gristmill_collective::{Collective, Repeat, threads};
 use gristmill_kernels::ops::Rotary;
 use gristmill_kernels::tensor::Buffer;
 
@@ -32,7 +32,7 @@ use crate::model::Model;
 use crate::plan::Plan;
 use crate::program::run::PassOutputs;
 use crate::program::scratch::{ImageEnds, Scratch};
-use crate::ranks::{Call, DEADLINE, RankGroup, Team, Watch};
+use crate::ranks::{Call, DEADLINE, RankGroup, Team, watch};
 use crate::state::{KvListener, KvUsage, PlacementKind, Reuse, SequenceId, State, Uploaded};
 use crate::tower::Encoder;
 use draft::Drafts;
@@ -77,7 +77,7 @@ pub struct Runner {
     /// The other ranks of a model that is split over devices.
     team: Option<Team>,
     /// Looks after the sums of the device.
-    watch: Option<Watch>,
+    watch: Option<Repeat>,
 }
 
 /// The properties of a batch on which the operations of a forward pass depend.
@@ -169,7 +169,7 @@ impl Runner {
         // Layers in a row exchange rows through host memory.
         self.scratch.sums_on_device = self.model.sums.is_on_device() && !self.model.is_in_a_row();
         if self.scratch.sums_on_device {
-            self.watch = Some(Watch::start(collective.clone(), self.model.backend.clone())?);
+            self.watch = Some(watch(collective.clone(), self.model.backend.clone())?);
         } else {
             // Sums are in host memory, which a graph does not have.
             self.graphs = Graphs::unavailable();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-/// The body, and what is called once with whether all of it was read.
+/// A body, and a function that is called when the body ends: with true if all of it was read.
 struct Watched<F: FnOnce(bool)> {
     body: Body,
     is_read: bool,

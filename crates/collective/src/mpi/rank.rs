@@ -3,10 +3,10 @@
 use super::library::Library;
 use super::message::{Kind, Message};
 use super::peers;
-use super::pulse::Pulse;
+use super::pulse;
 use super::state::State;
 use crate::call::{ALL_GATHER, ALL_REDUCE, BROADCAST, Call, RECEIVE, SEND, floats_of, sum_in_order};
-use crate::{Collective, Error};
+use crate::{Collective, Error, Repeat};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ pub struct Mpi {
     processes: Vec<Option<u32>>,
     state: Arc<Mutex<State>>,
     /// `None` if the system has no thread for it; then only the deadline finds a rank that hangs.
-    pulse: Option<Pulse>,
+    pulse: Option<Repeat>,
 }
 
 impl Mpi {
@@ -52,7 +52,7 @@ impl Mpi {
         let names = this.exchange(Call { operation: BROADCAST, number: size }, |_| own.as_bytes())?;
         this.processes =
             names.iter().map(|name| peers::process(&own, std::str::from_utf8(name.as_ref()?.body()).ok()?)).collect();
-        this.pulse = Pulse::start(&this.state);
+        this.pulse = pulse::start(&this.state);
         Ok(this)
     }
 

@@ -2,6 +2,7 @@
 
 use super::published::{
     Change, Expect, Expected, Family, How, Key, Kind, Layout, Mlx, Need, OlderScaling, Or, Prefix, Rotated, Rule,
+    Within,
 };
 
 /// The common base of most families. A family sets its model types, architecture, keys and differences.
@@ -144,6 +145,10 @@ pub const NULLS: &[&str] = &[
 
 /// Tensor names of a text model within a multimodal model in transformers.
 pub(crate) const INNER: Prefix = Prefix { model: "model.language_model.", others: "" };
+
+/// A text model beside a tower for images that is one module.
+pub(crate) const BESIDE_TOWER: Within =
+    Within { settings: "text_config", tensors: &[INNER], towers: &["model.visual."], named: "a tower for images" };
 
 /// Tensor names before transformers 4.52, as in most published models.
 pub(crate) const OUTER: Prefix = Prefix { model: "language_model.model.", others: "language_model." };

@@ -41,4 +41,4 @@ pub(crate) use pictures::{PictureValues, Pictures};
 pub(crate) use spec::{check_layers, own_spec};
 pub use sums::Sums;
 pub(crate) use team::{Team, follow};
-pub(crate) use watch::Watch;
+pub(crate) use watch::watch;

@@ -1,11 +1,10 @@
 //! A thread that looks after the sums of a device. The device itself would wait for ever for one that is lost.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use gristmill_collective::Collective;
+use gristmill_collective::{Collective, Repeat};
 use gristmill_kernels::Backend;
 
 use crate::error::{Error, Result};
@@ -13,36 +12,20 @@ use crate::error::{Error, Result};
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Looks whether the group of ranks or a sum of this rank's device has failed, and then ends both, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Watch {
-    pub(crate) fn start(collective: Arc<dyn Collective>, backend: Arc<Backend>) -> Result<Self> {
-        let (stop, stopped) = channel();
-        let watch = move || {
-            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                let Some(ranks) = backend.ranks() else { return };
-                let failure = collective.look().err().map(|lost| lost.to_string());
-                if let Some(reason) = failure.or_else(|| ranks.check().err().map(|error| error.to_string())) {
-                    collective.abort(&reason);
-                    return ranks.abort(&reason);
-                }
+/// Starts the thread: it looks whether the group of ranks or a sum of this rank's device has failed, and then ends both.
+pub(crate) fn watch(collective: Arc<dyn Collective>, backend: Arc<Backend>) -> Result<Repeat> {
+    let look = move || {
+        let Some(ranks) = backend.ranks() else { return ControlFlow::Break(()) };
+        let failure = collective.look().err().map(|lost| lost.to_string());
+        match failure.or_else(|| ranks.check().err().map(|error| error.to_string())) {
+            None => ControlFlow::Continue(()),
+            Some(reason) => {
+                collective.abort(&reason);
+                ranks.abort(&reason);
+                ControlFlow::Break(())
             }
-        };
-        let thread = thread::Builder::new().name("sums of a rank".to_owned()).spawn(watch);
-        let thread = thread.map_err(|error| Error::Split { reason: format!("no thread for a rank ({error})") })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop = None;
-        // It has nothing to say.
-        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
-    }
+        }
+    };
+    let thread = Repeat::start("sums of a rank", LOOK, look);
+    thread.map_err(|error| Error::Split { reason: format!("no thread for a rank ({error})") })
 }

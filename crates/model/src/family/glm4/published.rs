@@ -2,9 +2,11 @@
 //! interleaved too, so no rows are reordered. GLM-4.1V and 4.6V Flash have it within a multimodal model, whose files have pairs
 //! of halves.
 
-use crate::family::parts::{ATTENTION, BASE, COMMON, INNER, WIDTH, attention, head_widths, needed, norm_epsilon};
+use crate::family::parts::{
+    ATTENTION, BASE, BESIDE_TOWER, COMMON, WIDTH, attention, head_widths, needed, norm_epsilon,
+};
 use crate::family::phi3::published::FUSED;
-use crate::family::published::{Family, How, Mlx, Or, Rotated, Rule, Share, Within};
+use crate::family::published::{Family, How, Mlx, Or, Rotated, Rule, Share};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4"],
@@ -24,12 +26,7 @@ pub(crate) const WITHIN: Family = Family {
     mlx: Mlx::No,
     keys: &[COMMON, &norm_epsilon(1e-5), &head_widths(WIDTH)],
     sections: Some([8, 12, 12]),
-    within: Some(Within {
-        settings: "text_config",
-        tensors: &[INNER],
-        towers: &["model.visual."],
-        named: "a tower for images",
-    }),
+    within: Some(BESIDE_TOWER),
     layer: &[NORMS, HALVES],
     ..FAMILY
 };

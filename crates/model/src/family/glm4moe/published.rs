@@ -2,10 +2,10 @@
 //! selection bias. GLM-4.5V and 4.6V have it within a multimodal model.
 
 use crate::family::parts::{
-    ATTENTION, BASE, COMMON, DENSE, EXPERTS, HEADS, INNER, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED,
+    ATTENTION, BASE, BESIDE_TOWER, COMMON, DENSE, EXPERTS, HEADS, MOE, OPTIONAL_QK_NORMS, POST_ATTENTION_NORMS, ROUTED,
     SELECTION_BIAS, SHARED_EXPERTS, WIDTH, count, head_widths, norm_epsilon,
 };
-use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated, Within};
+use crate::family::published::{Family, Key, Kind, Mlx, Or, Rotated};
 
 pub(crate) const FAMILY: Family = Family {
     model_types: &["glm4_moe"],
@@ -33,12 +33,7 @@ pub(crate) const WITHIN: Family = Family {
     mlx: Mlx::No,
     mlx_settings: &[],
     sections: Some([8, 12, 12]),
-    within: Some(Within {
-        settings: "text_config",
-        tensors: &[INNER],
-        towers: &["model.visual."],
-        named: "a tower for images",
-    }),
+    within: Some(BESIDE_TOWER),
     ..FAMILY
 };
 

@@ -1,8 +1,8 @@
 //! Qwen3-VL, the text model: Qwen 3 within a multimodal model. The experts of a layer are one tensor, stored column by
 //! column, with gate and up as halves.
 
-use crate::family::parts::{self, COMMON, EXPERTS, INNER, count, head_widths, needed, norm_epsilon};
-use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule, Within};
+use crate::family::parts::{self, BESIDE_TOWER, COMMON, EXPERTS, count, head_widths, needed, norm_epsilon};
+use crate::family::published::{Family, How, Key, Layout, Mlx, Or, Rule};
 use crate::family::qwen3::published as qwen3;
 
 pub(crate) const FAMILY: Family = Family {
@@ -11,12 +11,7 @@ pub(crate) const FAMILY: Family = Family {
     architecture: "qwen3vl",
     keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(128))],
     sections: Some([24, 20, 20]),
-    within: Some(Within {
-        settings: "text_config",
-        tensors: &[INNER],
-        towers: &["model.visual."],
-        named: "a tower for images",
-    }),
+    within: Some(BESIDE_TOWER),
     ..qwen3::FAMILY
 };
 

@@ -24,7 +24,7 @@ impl KeyReader<'_> {
         self.attention_in(style, Sections::None)
     }
 
-    /// Runs for a file that has sections, of a family whose text models have none.
+    /// [`Sections::Runs`] if the file has sections: models that read images have them, others of the family do not.
     pub(in crate::family) fn sections_if_set(&self) -> Result<Sections> {
         let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
         let is_set = sections.is_some_and(|sections| sections.iter().any(|&n| n != 0));
